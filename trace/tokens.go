@@ -1,0 +1,75 @@
+package trace
+
+// Tokens is a sequence of token ids (int32 ≥ 0) held in pieces, so that
+// sequences with a common beginning can share memory instead of copying it: an
+// agent's call repeats its whole history, and the history is kept once.
+//
+// A nil Tokens means "not known"; a non-nil Tokens of length 0 means "known to
+// be empty". Pieces are read-only once they are part of a Tokens.
+type Tokens [][]int32
+
+// TokensOf wraps one slice without copying it. A nil slice gives nil Tokens.
+func TokensOf(ids []int32) Tokens {
+	if ids == nil {
+		return nil
+	}
+	return Tokens{ids}
+}
+
+// Len is the number of ids.
+func (t Tokens) Len() int {
+	n := 0
+	for _, p := range t {
+		n += len(p)
+	}
+	return n
+}
+
+// Slice gives the half-open range [from, to) without copying ids.
+// It panics when the range is not inside the sequence, as a slice does.
+func (t Tokens) Slice(from, to int) Tokens {
+	if from < 0 || to < from {
+		panic("trace: Tokens.Slice out of range")
+	}
+	out := make(Tokens, 0, 4)
+	need := to - from
+	for _, p := range t {
+		if need == 0 {
+			break
+		}
+		if from >= len(p) {
+			from -= len(p)
+			continue
+		}
+		n := min(len(p)-from, need)
+		out = append(out, p[from:from+n:from+n])
+		need -= n
+		from = 0
+	}
+	if need != 0 {
+		panic("trace: Tokens.Slice out of range")
+	}
+	return out
+}
+
+// Concat gives t followed by the ids of more, sharing all pieces.
+func (t Tokens) Concat(more Tokens) Tokens {
+	out := make(Tokens, 0, len(t)+len(more))
+	return append(append(out, t...), more...)
+}
+
+// AppendTo copies the ids behind dst and returns the longer slice.
+func (t Tokens) AppendTo(dst []int32) []int32 {
+	for _, p := range t {
+		dst = append(dst, p...)
+	}
+	return dst
+}
+
+// Flat copies the ids into one new slice; nil stays nil.
+func (t Tokens) Flat() []int32 {
+	if t == nil {
+		return nil
+	}
+	return t.AppendTo(make([]int32, 0, t.Len()))
+}
