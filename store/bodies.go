@@ -1,0 +1,193 @@
+package store
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/klauspost/compress/zstd"
+)
+
+// bodyPacker compresses bodies against those before them: an agent's request
+// repeats the request before. Every maxBodyChain-th body goes back to the last
+// such one instead, so that reading one body never reads all of them, and what
+// is stored still grows with what is new. What it remembers is a cache: without
+// it a body is compressed by itself.
+type bodyPacker struct {
+	last  map[bodySlot]*list.Element
+	order *list.List
+	bytes int
+}
+
+type bodySlot struct {
+	rolloutKey int64
+	side       string
+}
+
+type bodyBase struct {
+	slot             bodySlot
+	key, anchor      int64
+	body, anchorBody []byte
+	chain            int
+}
+
+// maxBodyMemory bounds what the packer remembers.
+const maxBodyMemory = 64 * mib
+
+func newBodyPacker() *bodyPacker {
+	return &bodyPacker{last: map[bodySlot]*list.Element{}, order: list.New()}
+}
+
+// pack gives the compressed rows of rec, which holds bodies as they came.
+func (p *bodyPacker) pack(rec arrow.RecordBatch) (arrow.RecordBatch, error) {
+	out := tableBodies.rows()
+	defer out.b.Release()
+	for i := range int(rec.NumRows()) {
+		key := rec.Column(0).(*array.Int64).Value(i)
+		slot := bodySlot{rec.Column(1).(*array.Int64).Value(i), rec.Column(2).(*array.String).Value(i)}
+		body := rec.Column(5).(*array.Binary).Value(i)
+		base, dict := p.base(slot)
+		data, err := compress(body, dict)
+		if err != nil {
+			return nil, fmt.Errorf("compress body of trace %d: %w", key, err)
+		}
+		p.remember(slot, key, body)
+		out.i64(key)
+		out.i64(slot.rolloutKey)
+		out.str(slot.side)
+		out.i64(base)
+		out.i32(len(body))
+		out.blob(data)
+		out.i64(rec.Column(6).(*array.Int64).Value(i))
+		out.end()
+	}
+	return out.record(), nil
+}
+
+func (p *bodyPacker) base(slot bodySlot) (key int64, body []byte) {
+	e, ok := p.last[slot]
+	if !ok {
+		return 0, nil
+	}
+	b := e.Value.(*bodyBase)
+	if b.chain == maxBodyChain {
+		return b.anchor, b.anchorBody
+	}
+	return b.key, b.body
+}
+
+func (p *bodyPacker) remember(slot bodySlot, key int64, body []byte) {
+	body = append([]byte(nil), body...)
+	e, ok := p.last[slot]
+	if !ok {
+		e = p.order.PushFront(&bodyBase{slot: slot, chain: maxBodyChain})
+		p.last[slot] = e
+	}
+	p.order.MoveToFront(e)
+	b := e.Value.(*bodyBase)
+	p.bytes -= len(b.body) + len(b.anchorBody)
+	b.key, b.body = key, body
+	if b.chain++; b.chain > maxBodyChain {
+		b.chain, b.anchor, b.anchorBody = 1, key, body
+	}
+	p.bytes += len(b.body) + len(b.anchorBody)
+	for p.bytes > maxBodyMemory && p.order.Len() > 1 {
+		oldest := p.order.Back()
+		o := oldest.Value.(*bodyBase)
+		p.bytes -= len(o.body) + len(o.anchorBody)
+		p.order.Remove(oldest)
+		delete(p.last, o.slot)
+	}
+}
+
+// bodyWindow lets a body refer to all of the body before it.
+func bodyWindow(n int) int {
+	w := zstd.MinWindowSize
+	for w < n {
+		w *= 2
+	}
+	return min(w, zstd.MaxWindowSize)
+}
+
+// dictID marks a frame that needs its base as a raw dictionary.
+const dictID = 1
+
+func compress(body, base []byte) ([]byte, error) {
+	opts := []zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault),
+		zstd.WithWindowSize(bodyWindow(len(body) + len(base)))}
+	if len(base) > 0 {
+		opts = append(opts, zstd.WithEncoderDictRaw(dictID, base))
+	}
+	e, err := zstd.NewWriter(nil, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("start zstd: %w", err)
+	}
+	defer e.Close() //nolint:errcheck // it has no output to fail
+	return e.EncodeAll(body, nil), nil
+}
+
+func decompress(data, base []byte, size int) ([]byte, error) {
+	opts := []zstd.DOption{zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(size) + mib),
+		zstd.WithDecoderMaxWindow(zstd.MaxWindowSize)}
+	if len(base) > 0 {
+		opts = append(opts, zstd.WithDecoderDictRaw(dictID, base))
+	}
+	d, err := zstd.NewReader(nil, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("start zstd: %w", err)
+	}
+	defer d.Close()
+	body, err := d.DecodeAll(data, make([]byte, 0, size))
+	if err != nil {
+		return nil, fmt.Errorf("decompress body: %w", err)
+	}
+	if len(body) != size {
+		return nil, fmt.Errorf("decompress body: %d bytes instead of %d", len(body), size)
+	}
+	return body, nil
+}
+
+// body reads one body; nil when the trace has none on that side.
+func (s *Store) body(ctx context.Context, rolloutKey, traceKey int64, side string) ([]byte, error) {
+	type stored struct {
+		data []byte
+		size int
+	}
+	var chain []stored
+	for key := traceKey; key != 0; {
+		var next int64
+		found := false
+		err := s.wh().query(ctx, func(rec arrow.RecordBatch) error {
+			for i := range int(rec.NumRows()) {
+				found = true
+				next = rec.Column(0).(*array.Int64).Value(i)
+				size := int(rec.Column(1).(*array.Int32).Value(i))
+				data := append([]byte(nil), rec.Column(2).(*array.Binary).Value(i)...)
+				chain = append(chain, stored{data, size})
+			}
+			return nil
+		}, `SELECT base_key, raw_bytes, data FROM ice.bodies WHERE rollout_key = ? AND trace_key = ? AND side = ? LIMIT 1`,
+			rolloutKey, key, side)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			if key == traceKey {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("read body of trace %d: the body of trace %d, on which it builds, is missing", traceKey, key)
+		}
+		key = next
+	}
+	var base []byte
+	for i := len(chain) - 1; i >= 0; i-- {
+		body, err := decompress(chain[i].data, base, chain[i].size)
+		if err != nil {
+			return nil, fmt.Errorf("read body of trace %d: %w", traceKey, err)
+		}
+		base = body
+	}
+	return base, nil
+}

@@ -1,0 +1,333 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"icecore/failpoint"
+)
+
+// op is one request's work inside a group commit.
+type op struct {
+	// run changes the commit; its error means that the control database failed,
+	// not that the request was bad, and undoes the whole group.
+	run   func(context.Context, *commit) error
+	bytes int
+	done  chan error
+	batch int64
+}
+
+// committer gathers requests and commits them together. It is one goroutine:
+// the only writer of the control database, of the tape heads and of the
+// counters.
+type committer struct {
+	s     *Store
+	ops   chan *op
+	conn  *sql.Conn
+	st    *statements
+	next  counters
+	cache *rolloutCache
+
+	stopOnce sync.Once
+	stopping chan struct{}
+	stopped  chan struct{}
+}
+
+// counters are the next keys to give out.
+type counters struct {
+	batch, trace, tape, rollout int64
+}
+
+var counterNames = [...]string{"next_batch", "next_trace", "next_tape", "next_rollout"}
+
+func (c *counters) fields() [4]*int64 {
+	return [4]*int64{&c.batch, &c.trace, &c.tape, &c.rollout}
+}
+
+// opQueue bounds the requests that wait; ingest bounds them further.
+const opQueue = 1024
+
+func newCommitter(ctx context.Context, s *Store) (*committer, error) {
+	conn, err := s.control.write.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to control database: %w", err)
+	}
+	c := &committer{s: s, conn: conn, ops: make(chan *op, opQueue), cache: newRolloutCache(),
+		stopping: make(chan struct{}), stopped: make(chan struct{})}
+	if c.st, err = prepareOn(ctx, conn); err != nil {
+		return nil, err
+	}
+	if err := c.loadCounters(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *committer) loadCounters(ctx context.Context) error {
+	for i, f := range c.next.fields() {
+		v, err := metaOn(ctx, c.conn, counterNames[i])
+		if err != nil {
+			return err
+		}
+		*f = max(v, 1)
+	}
+	return nil
+}
+
+// ErrClosed says that the store is shutting down.
+var ErrClosed = errors.New("the store is closing")
+
+// submit runs fn inside a group commit and waits until it is durable. It gives
+// the batch that the commit had.
+func (c *committer) submit(ctx context.Context, bytes int, fn func(context.Context, *commit) error) (int64, error) {
+	o := &op{run: fn, bytes: bytes, done: make(chan error, 1)}
+	select {
+	case <-c.stopping:
+		return 0, ErrClosed
+	default:
+	}
+	select {
+	case c.ops <- o:
+	case <-c.stopping:
+		return 0, ErrClosed
+	case <-ctx.Done():
+		return 0, fmt.Errorf("wait for a commit: %w", ctx.Err())
+	}
+	// Once queued the work will be done: leaving now would only hide whether
+	// it was.
+	select {
+	case err := <-o.done:
+		return o.batch, err
+	case <-c.stopped:
+		select {
+		case err := <-o.done:
+			return o.batch, err
+		default:
+			return 0, ErrClosed
+		}
+	}
+}
+
+// loop commits groups until stop is called and the queue is empty.
+func (c *committer) loop(ctx context.Context) {
+	defer close(c.stopped)
+	for {
+		select {
+		case o := <-c.ops:
+			c.group(ctx, o)
+		case <-c.stopping:
+			for {
+				select {
+				case o := <-c.ops:
+					c.group(ctx, o)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (c *committer) stop() {
+	c.stopOnce.Do(func() { close(c.stopping) })
+	<-c.stopped
+}
+
+// group commits first and whatever else is already waiting: under load requests
+// share a commit, and a lone one waits for nobody.
+func (c *committer) group(ctx context.Context, first *op) {
+	ops := []*op{first}
+	size := first.bytes
+gather:
+	for size < c.s.opts.GroupBytes {
+		select {
+		case o := <-c.ops:
+			ops = append(ops, o)
+			size += o.bytes
+		default:
+			break gather
+		}
+	}
+	started := time.Now()
+	batch, err := c.commit(ctx, ops)
+	c.s.metrics.committed(len(ops), time.Since(started), err)
+	for _, o := range ops {
+		o.batch = batch
+		o.done <- err
+	}
+	if err == nil {
+		c.s.drainer.wake()
+	}
+}
+
+func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err error) {
+	c.s.heads.mu.Lock()
+	defer c.s.heads.mu.Unlock()
+	if err := c.s.checkDisk(); err != nil {
+		return 0, err
+	}
+	before := c.next
+	k := &commit{c: c, batch: c.next.batch, now: time.Now().UnixMicro(), rows: map[*table]*rows{},
+		rollouts: map[string]*Rollout{}}
+	defer k.release()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("commit: %v\n%s", p, debug.Stack())
+		}
+		if err != nil {
+			// What memory holds may now be ahead of what is stored.
+			c.next = before
+			c.cache.clear()
+			for _, r := range k.rollouts {
+				c.s.heads.drop(r.Key)
+			}
+		}
+	}()
+	if k.tx, err = c.conn.BeginTx(ctx, nil); err != nil {
+		return 0, fmt.Errorf("begin in control database: %w", err)
+	}
+	defer k.tx.Rollback() //nolint:errcheck // after a commit this does nothing
+	for _, o := range ops {
+		if err := o.run(ctx, k); err != nil {
+			return 0, err
+		}
+	}
+	wrote, bytes, err := k.write(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := failpoint.Hit("commit.before"); err != nil {
+		return 0, fmt.Errorf("commit control database: %w", err)
+	}
+	if err := k.tx.Commit(); err != nil {
+		return 0, fmt.Errorf("commit control database: %w", err)
+	}
+	if err := failpoint.Hit("commit.after"); err != nil {
+		return 0, fmt.Errorf("commit control database: %w", err)
+	}
+	for _, r := range k.rollouts {
+		c.cache.put(r)
+	}
+	c.s.heads.trim(c.s.opts.HeadBytes)
+	if wrote {
+		c.s.drainer.journalled(k.batch, bytes)
+		return k.batch, nil
+	}
+	return k.batch - 1, nil
+}
+
+// commit is one group commit in the making.
+type commit struct {
+	c        *committer
+	tx       *sql.Tx
+	batch    int64
+	now      int64
+	rows     map[*table]*rows
+	rollouts map[string]*Rollout
+}
+
+func (k *commit) release() {
+	for _, r := range k.rows {
+		r.b.Release()
+	}
+}
+
+// to gives the rows being gathered for a table.
+func (k *commit) to(t *table) *rows {
+	r := k.rows[t]
+	if r == nil {
+		r = t.rows()
+		k.rows[t] = r
+	}
+	return r
+}
+
+func (k *commit) stmt(ctx context.Context, s *sql.Stmt) *sql.Stmt { return k.tx.StmtContext(ctx, s) }
+
+// rollout finds a rollout; nil: there is none.
+func (k *commit) rollout(ctx context.Context, id string) (*Rollout, error) {
+	if r := k.rollouts[id]; r != nil {
+		return r, nil
+	}
+	if r := k.c.cache.take(id); r != nil {
+		k.rollouts[id] = r
+		return r, nil
+	}
+	r, err := scanRollout(k.stmt(ctx, k.c.st.findRollout).QueryRowContext(ctx, id))
+	if r != nil {
+		r.published = true
+		k.rollouts[id] = r
+	}
+	return r, err
+}
+
+// needRollout finds a rollout or opens it.
+func (k *commit) needRollout(ctx context.Context, id string) (*Rollout, error) {
+	r, err := k.rollout(ctx, id)
+	if r != nil || err != nil {
+		return r, err
+	}
+	r = &Rollout{Key: k.c.next.rollout, ID: id, CreatedAt: k.now, UpdatedAt: k.now, dirty: true}
+	k.c.next.rollout++
+	if _, err := k.stmt(ctx, k.c.st.addRollout).ExecContext(ctx, r.Key, r.ID, r.CreatedAt, r.UpdatedAt); err != nil {
+		return nil, fmt.Errorf("open rollout %s: %w", id, err)
+	}
+	k.rollouts[id] = r
+	return r, nil
+}
+
+// write puts what was gathered into the transaction. It reports whether there
+// was anything for the warehouse, and how many journal bytes.
+func (k *commit) write(ctx context.Context) (wrote bool, bytes int64, err error) {
+	changed := false
+	for _, r := range k.rollouts {
+		if !r.dirty {
+			continue
+		}
+		changed = true
+		r.UpdatedAt = k.now
+		if err := r.save(ctx, k.stmt(ctx, k.c.st.setRollout)); err != nil {
+			return false, 0, err
+		}
+		r.dirty = false
+		if !r.published {
+			r.row(k.to(tableRollouts), k.batch)
+			r.published = true
+		}
+	}
+	for _, t := range journalled {
+		r := k.rows[t]
+		if r == nil || r.n == 0 {
+			continue
+		}
+		n := r.n
+		rec := r.record()
+		payload, err := encodeRecord(rec)
+		rec.Release()
+		if err != nil {
+			return false, 0, err
+		}
+		if _, err := k.stmt(ctx, k.c.st.putJournal).ExecContext(ctx, k.batch, t.name, n, payload); err != nil {
+			return false, 0, fmt.Errorf("write journal: %w", err)
+		}
+		wrote = true
+		bytes += int64(len(payload))
+	}
+	if wrote {
+		k.c.next.batch++
+	}
+	if !wrote && !changed {
+		return false, 0, nil
+	}
+	for i, f := range k.c.next.fields() {
+		if _, err := k.stmt(ctx, k.c.st.setMeta).ExecContext(ctx, counterNames[i], *f); err != nil {
+			return false, 0, fmt.Errorf("write counters: %w", err)
+		}
+	}
+	return wrote, bytes, nil
+}

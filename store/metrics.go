@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the store's counters. Gauges are read when asked for: Status.
+type metrics struct {
+	commits        *prometheus.CounterVec
+	commitSeconds  prometheus.Histogram
+	commitRequests prometheus.Histogram
+	traces         *prometheus.CounterVec
+	tokensSent     prometheus.Counter
+	tokensKept     prometheus.Counter
+	drains         *prometheus.CounterVec
+	drainRows      prometheus.Counter
+	drainBytes     prometheus.Counter
+	drainSeconds   prometheus.Histogram
+	checkpoints    prometheus.Histogram
+}
+
+func newMetrics() *metrics {
+	seconds := prometheus.ExponentialBuckets(0.00025, 2, 16)
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "icecore", Name: name, Help: help})
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "icecore", Name: name, Help: help}, []string{label})
+	}
+	hist := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "icecore", Name: name, Help: help, Buckets: buckets})
+	}
+	return &metrics{
+		commits:        vec("commits_total", "Group commits of the control database.", "result"),
+		commitSeconds:  hist("commit_seconds", "Time of one group commit.", seconds),
+		commitRequests: hist("commit_requests", "Requests that shared one group commit.", prometheus.ExponentialBuckets(1, 2, 9)),
+		traces:         vec("traces_total", "Traces answered, by what became of them.", "status"),
+		tokensSent:     counter("tokens_sent_total", "Token ids in stored traces, history repeated."),
+		tokensKept:     counter("tokens_kept_total", "Token ids that stored traces added to tapes."),
+		drains:         vec("drains_total", "Drains of the journal into the warehouse.", "result"),
+		drainRows:      counter("drain_rows_total", "Rows drained into the warehouse."),
+		drainBytes:     counter("drain_bytes_total", "Journal bytes drained into the warehouse."),
+		drainSeconds:   hist("drain_seconds", "Time of one drain.", seconds),
+		checkpoints:    hist("checkpoint_seconds", "Time of one checkpoint of the warehouse.", seconds),
+	}
+}
+
+// Collectors are the store's metrics, for a Prometheus registry.
+func (s *Store) Collectors() []prometheus.Collector {
+	m := s.metrics
+	return []prometheus.Collector{m.commits, m.commitSeconds, m.commitRequests, m.traces, m.tokensSent, m.tokensKept,
+		m.drains, m.drainRows, m.drainBytes, m.drainSeconds, m.checkpoints}
+}
+
+func (m *metrics) committed(requests int, took time.Duration, err error) {
+	if err != nil {
+		m.commits.WithLabelValues("failed").Inc()
+		return
+	}
+	m.commits.WithLabelValues("ok").Inc()
+	m.commitSeconds.Observe(took.Seconds())
+	m.commitRequests.Observe(float64(requests))
+}
+
+func (m *metrics) items(out []Outcome) {
+	for _, o := range out {
+		m.traces.WithLabelValues(string(o.Status)).Inc()
+	}
+}
+
+func (m *metrics) tokens(sent, kept int) {
+	m.tokensSent.Add(float64(sent))
+	m.tokensKept.Add(float64(kept))
+}
+
+func (m *metrics) drainFailed() { m.drains.WithLabelValues("failed").Inc() }
+
+func (m *metrics) drained(rows, bytes int64, took time.Duration) {
+	m.drains.WithLabelValues("ok").Inc()
+	m.drainRows.Add(float64(rows))
+	m.drainBytes.Add(float64(bytes))
+	m.drainSeconds.Observe(took.Seconds())
+}
+
+func (m *metrics) checkpointed(took time.Duration) { m.checkpoints.Observe(took.Seconds()) }
+
+// Status is what an operator asks first.
+type Status struct {
+	CommitQueue    int   `json:"commit_queue"`
+	NewestBatch    int64 `json:"newest_batch"`
+	DrainedBatch   int64 `json:"drained_batch"`
+	JournalPending int64 `json:"journal_pending_bytes"`
+	JournalKept    int64 `json:"journal_kept_bytes"`
+	// DrainLagSeconds is how long the oldest undrained batch has waited.
+	DrainLagSeconds float64          `json:"drain_lag_seconds"`
+	DrainError      string           `json:"drain_error,omitempty"`
+	FreeBytes       int64            `json:"disk_free_bytes"`
+	DiskBytes       map[string]int64 `json:"disk_bytes"`
+	HeadBytes       int64            `json:"tape_head_bytes"`
+	DuckDBMemory    map[string]int64 `json:"duckdb_memory_bytes"`
+	// SetAside reports a warehouse file that could not be read at start.
+	SetAside string `json:"set_aside,omitempty"`
+}
+
+// Status reads sizes, queues and lags.
+func (s *Store) Status(ctx context.Context) (Status, error) {
+	d := s.drainer
+	st := Status{CommitQueue: len(s.committer.ops), SetAside: s.report, DiskBytes: map[string]int64{}, DuckDBMemory: map[string]int64{}}
+	d.mu.Lock()
+	st.NewestBatch, st.DrainedBatch = d.newest, d.drained
+	st.JournalPending, st.JournalKept = d.pending, d.uncheckpoint
+	if d.newest > d.drained {
+		st.DrainLagSeconds = time.Since(d.oldestWait).Seconds()
+	}
+	if d.lastErr != nil {
+		st.DrainError = d.lastErr.Error()
+	}
+	d.mu.Unlock()
+	s.heads.mu.Lock()
+	st.HeadBytes = s.heads.bytes
+	s.heads.mu.Unlock()
+	var err error
+	if st.FreeBytes, err = s.FreeBytes(); err != nil {
+		return st, err
+	}
+	for _, name := range []string{controlFile, controlFile + "-wal", warehouseFile, warehouseFile + ".wal"} {
+		// Stat, never open: closing a file of DuckDB's would drop its lock.
+		if info, err := os.Stat(filepath.Join(s.opts.Dir, name)); err == nil {
+			st.DiskBytes[name] = info.Size()
+		}
+	}
+	rows, err := s.wh().db.QueryContext(ctx, `SELECT tag, memory_usage_bytes FROM duckdb_memory() WHERE memory_usage_bytes > 0`)
+	if err != nil {
+		return st, fmt.Errorf("ask DuckDB for its memory: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err below says what went wrong
+	for rows.Next() {
+		var tag string
+		var n int64
+		if err := rows.Scan(&tag, &n); err != nil {
+			return st, fmt.Errorf("ask DuckDB for its memory: %w", err)
+		}
+		st.DuckDBMemory[tag] = n
+	}
+	return st, rows.Err()
+}

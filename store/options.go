@@ -1,0 +1,98 @@
+package store
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Options configures a Store. The zero value of each field means its default.
+type Options struct {
+	// Dir is the data directory. Required; made when absent.
+	Dir string
+	// Owner is what the lock file tells a second process about this one, an
+	// address for instance.
+	Owner string
+	// Log receives what an operator should know. Default: slog.Default().
+	Log *slog.Logger
+
+	// MemoryLimit bounds DuckDB, in bytes. Default: half of what the machine
+	// or its cgroup has.
+	MemoryLimit int64
+	// Threads bounds DuckDB. Default: the processors of machine or cgroup.
+	Threads int
+	// TempDir is where DuckDB spills. Default: Dir/tmp.
+	TempDir string
+
+	// HeadBytes bounds the tape heads kept in memory. Default: a sixteenth of
+	// memory, at least 64 MiB. Too small costs disk, never answers.
+	HeadBytes int64
+	// GroupBytes bounds one group commit. Default 32 MiB.
+	GroupBytes int
+	// DrainInterval is how long a stored trace may wait for the warehouse.
+	// Default 200 ms.
+	DrainInterval time.Duration
+	// DrainBytes is how much journal makes a drain start at once, and bounds
+	// one drain. Default 32 MiB.
+	DrainBytes int64
+	// CheckpointBytes is how much drained journal makes DuckDB write its
+	// checkpoint. Default 128 MiB.
+	CheckpointBytes int64
+	// CheckpointInterval is how long drained journal may wait for a
+	// checkpoint. Default 30 s.
+	CheckpointInterval time.Duration
+	// DiskFloor is the free space below which nothing is taken in. Default
+	// 256 MiB; negative: no floor.
+	DiskFloor int64
+
+	// Probe, when set, opens the warehouse file in another process and says
+	// whether that process lived. It is asked when an earlier start died while
+	// opening.
+	Probe func(path string) error
+	// RebuildIndex makes Open rebuild the trace index, and what else of the
+	// control database the warehouse knows, from warehouse and journal.
+	RebuildIndex bool
+	// OnDrain is told the rollouts whose traces have become readable.
+	OnDrain func(rolloutKeys []int64)
+}
+
+const (
+	mib = 1 << 20
+	// maxList bounds every list in the warehouse: a DuckDB vector is 2,048
+	// rows, and its memory is that times the list.
+	maxList = 4096
+	// maxForkDepth bounds how many tapes a prompt is assembled from. A deeper
+	// fork starts a tape of its own.
+	maxForkDepth = 32
+	// maxBodyChain bounds how many bodies must be read to read one.
+	maxBodyChain = 32
+)
+
+func (o Options) withDefaults() Options {
+	m := machine()
+	set := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&o.MemoryLimit, m.memory/2)
+	set(&o.HeadBytes, max(64*mib, m.memory/16))
+	set(&o.DrainBytes, 32*mib)
+	set(&o.CheckpointBytes, 128*mib)
+	set(&o.DiskFloor, 256*mib)
+	if o.Threads == 0 {
+		o.Threads = m.cpus
+	}
+	if o.GroupBytes == 0 {
+		o.GroupBytes = 32 * mib
+	}
+	if o.DrainInterval == 0 {
+		o.DrainInterval = 200 * time.Millisecond
+	}
+	if o.CheckpointInterval == 0 {
+		o.CheckpointInterval = 30 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}

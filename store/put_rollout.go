@@ -1,0 +1,206 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"icecore/trace"
+)
+
+// PutIntents records announced calls, each by itself. An intent whose trace is
+// stored already, or that was announced before, is a duplicate.
+func (s *Store) PutIntents(ctx context.Context, intents []*trace.Intent) ([]Outcome, int64, error) {
+	return each(ctx, s, intents, func(ctx context.Context, k *commit, i *trace.Intent) (Outcome, error) {
+		return k.putIntent(ctx, i)
+	})
+}
+
+// PutRewards stores rewards, each by itself.
+func (s *Store) PutRewards(ctx context.Context, rewards []*trace.Reward) ([]Outcome, int64, error) {
+	return each(ctx, s, rewards, func(ctx context.Context, k *commit, r *trace.Reward) (Outcome, error) {
+		return k.putReward(ctx, r)
+	})
+}
+
+// itemBytes is what a small item counts for in a group commit.
+const itemBytes = 256
+
+func each[T any](ctx context.Context, s *Store, items []T, put func(context.Context, *commit, T) (Outcome, error)) ([]Outcome, int64, error) {
+	out := make([]Outcome, len(items))
+	batch, err := s.committer.submit(ctx, itemBytes*len(items), func(ctx context.Context, k *commit) error {
+		for i, item := range items {
+			o, err := put(ctx, k, item)
+			if err != nil {
+				return err
+			}
+			out[i] = o
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, batch, nil
+}
+
+func (k *commit) putIntent(ctx context.Context, i *trace.Intent) (Outcome, error) {
+	key := traceHash(i.TraceID)
+	var content []byte
+	var rolloutKey, traceKey int64
+	err := k.stmt(ctx, k.c.st.findTrace).QueryRowContext(ctx, key).Scan(&content, &rolloutKey, &traceKey)
+	if err == nil {
+		return Outcome{Status: Duplicate}, nil
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return Outcome{}, fmt.Errorf("look up trace %s: %w", i.TraceID, err)
+	}
+	var seq, started *int64
+	err = k.stmt(ctx, k.c.st.findIntent).QueryRowContext(ctx, key).Scan(&rolloutKey, &seq, &started)
+	if err == nil {
+		r, err := k.rolloutByKey(ctx, rolloutKey)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if r.ID != i.RolloutID || !same(seq, i.Seq) {
+			return refuse(&trace.Error{Code: trace.CodeConflict, Field: "trace_id",
+				Message: "is announced already with another rollout_id or seq"}), nil
+		}
+		return Outcome{Status: Duplicate}, nil
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return Outcome{}, fmt.Errorf("look up intent %s: %w", i.TraceID, err)
+	}
+	r, err := k.needRollout(ctx, i.RolloutID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if _, err := k.stmt(ctx, k.c.st.putIntent).ExecContext(ctx, key, i.TraceID, r.Key, i.Seq, i.StartedAt); err != nil {
+		return Outcome{}, fmt.Errorf("store intent %s: %w", i.TraceID, err)
+	}
+	r.OpenIntents++
+	r.dirty = true
+	if r.Status != "" {
+		r.published = false
+	}
+	return Outcome{Status: Stored}, nil
+}
+
+func same(a, b *int64) bool {
+	return (a == nil) == (b == nil) && (a == nil || *a == *b)
+}
+
+func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error) {
+	r, err := k.rollout(ctx, w.RolloutID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	var have trace.Reward
+	var haveRollout int64
+	err = k.stmt(ctx, k.c.st.findReward).QueryRowContext(ctx, w.RewardID).Scan(&haveRollout, &have.TraceID, &have.Name,
+		&have.Source, &have.Revision, &have.Value, &have.At, &have.Metadata)
+	switch {
+	case err == nil:
+		if r != nil && r.Key == haveRollout && sameReward(&have, w) {
+			return Outcome{Status: Duplicate}, nil
+		}
+		return refuse(&trace.Error{Code: trace.CodeConflict, Field: "reward_id",
+			Message: "is stored already with other content; send a new reward_id with a higher revision"}), nil
+	case !errors.Is(err, sql.ErrNoRows):
+		return Outcome{}, fmt.Errorf("look up reward %s: %w", w.RewardID, err)
+	}
+	var o Outcome
+	if r == nil {
+		if r, err = k.needRollout(ctx, w.RolloutID); err != nil {
+			return Outcome{}, err
+		}
+		o.Warnings = append(o.Warnings, "rollout_id: no trace of this rollout has come yet")
+	}
+	var otherID string
+	var otherValue float64
+	err = k.stmt(ctx, k.c.st.findRevision).QueryRowContext(ctx, r.Key, w.TraceID, w.Name, w.Source, w.Revision).Scan(&otherID, &otherValue)
+	switch {
+	case err == nil && otherValue == w.Value:
+		return Outcome{Status: Duplicate}, nil
+	case err == nil:
+		return refuse(&trace.Error{Code: trace.CodeConflict, Field: "revision",
+			Message: fmt.Sprintf("%d of %q is stored already with the value %v (reward_id %s); a new value needs a higher revision",
+				w.Revision, w.Name, otherValue, otherID)}), nil
+	case !errors.Is(err, sql.ErrNoRows):
+		return Outcome{}, fmt.Errorf("look up reward %s: %w", w.RewardID, err)
+	}
+	var metadata any
+	if w.Metadata != nil {
+		metadata = string(w.Metadata)
+	}
+	if _, err := k.stmt(ctx, k.c.st.putReward).ExecContext(ctx, w.RewardID, r.Key, w.TraceID, w.Name, w.Source, w.Revision,
+		w.Value, w.At, metadata, k.now); err != nil {
+		return Outcome{}, fmt.Errorf("store reward %s: %w", w.RewardID, err)
+	}
+	row := k.to(tableRewards)
+	row.str(w.RewardID)
+	row.i64(r.Key)
+	row.str(r.ID)
+	row.optStr(w.TraceID)
+	row.str(w.Name)
+	row.optStr(w.Source)
+	row.i64(w.Revision)
+	row.f64(w.Value)
+	row.optTime(w.At)
+	row.optJSON(w.Metadata)
+	row.time(k.now)
+	row.i64(k.batch)
+	row.end()
+	o.Status = Stored
+	return o, nil
+}
+
+func sameReward(a, b *trace.Reward) bool {
+	return a.TraceID == b.TraceID && a.Name == b.Name && a.Source == b.Source && a.Revision == b.Revision &&
+		a.Value == b.Value && same(a.At, b.At) && bytes.Equal(a.Metadata, b.Metadata)
+}
+
+// PatchRollout sets attributes and gives the state after it.
+func (s *Store) PatchRollout(ctx context.Context, id string, p *trace.RolloutPatch) (Rollout, int64, error) {
+	var after Rollout
+	batch, err := s.committer.submit(ctx, itemBytes, func(ctx context.Context, k *commit) error {
+		r, err := k.needRollout(ctx, id)
+		if err != nil {
+			return err
+		}
+		r.patch(p)
+		r.dirty = true
+		after = *r
+		return nil
+	})
+	return after, batch, err
+}
+
+// FinishRollout ends a rollout. Ending it again alike is a duplicate, otherwise
+// it is refused.
+func (s *Store) FinishRollout(ctx context.Context, id string, f *trace.Finish) (Rollout, Outcome, int64, error) {
+	var after Rollout
+	var out Outcome
+	batch, err := s.committer.submit(ctx, itemBytes, func(ctx context.Context, k *commit) error {
+		r, err := k.needRollout(ctx, id)
+		if err != nil {
+			return err
+		}
+		switch {
+		case r.Status == "":
+			r.Status, r.Error, r.FinishedAt = f.Status, f.Error, &k.now
+			r.dirty, r.published = true, false
+			out = Outcome{Status: Stored}
+		case r.Status == f.Status && r.Error == f.Error:
+			out = Outcome{Status: Duplicate}
+		default:
+			out = refuse(&trace.Error{Code: trace.CodeConflict, Field: "status",
+				Message: fmt.Sprintf("the rollout is finished already as %q", r.Status)})
+		}
+		after = *r
+		return nil
+	})
+	return after, out, batch, err
+}
