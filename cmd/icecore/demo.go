@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+)
+
+type demoCmd struct {
+	config
+	Captures string `help:"Directory of captured rollouts to import." default:"testdata/captures" placeholder:"DIR"`
+	Once     bool   `help:"End after the tour instead of serving on."`
+}
+
+// Help is shown by demo --help.
+func (demoCmd) Help() string {
+	return `Works in a fresh directory (--data is its parent when given), on a free port unless --listen names one.`
+}
+
+// Run implements the command.
+func (c demoCmd) Run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "icecore-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a leftover in the temporary directory
+	c.Data = filepath.Join(dir, "data")
+	if c.Listen == "127.0.0.1:7470" {
+		c.Listen = "127.0.0.1:0"
+	}
+	log, err := c.logger(os.Stderr)
+	if err != nil {
+		return err
+	}
+	if c.LogLevel == "info" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	s, err := startServer(ctx, c.config, log)
+	if err != nil {
+		return err
+	}
+	err = c.tour(ctx, "http://"+s.addr, os.Stdout)
+	if err == nil && !c.Once {
+		<-ctx.Done()
+		fmt.Println("\nstopping")
+	}
+	if ctx.Err() != nil {
+		err = nil // interrupted, as was offered
+	}
+	return errors.Join(err, s.stop())
+}
+
+// tour shows what goes in, what the merges make of it, and what comes out.
+func (c demoCmd) tour(ctx context.Context, base string, w io.Writer) error {
+	p := printer{w: w}
+	p.f("icecore serves %s in a fresh directory.\n\n", base)
+	p.f("1. Traces in: importing the rollouts of four coding harnesses from %s\n", c.Captures)
+	sum, err := runImport(ctx, importCmd{Paths: []string{c.Captures}, Server: base, Format: "ndjson", Parallel: 2, RetryFor: time.Minute}, io.Discard)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	sum.print(w)
+	if sum.refused > 0 {
+		return fmt.Errorf("demo: %d items were refused", sum.refused)
+	}
+	cl := newClient(base, time.Minute)
+	for _, policy := range []string{"strict_tree", "polar_compat(end_of_turn=151645)"} {
+		p.f("\n2. Merged by %s\n", policy)
+		if err := showHarnesses(ctx, cl, policy, w); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	p.f("\n3. Trajectories out: GET %s/v1/trajectories?split=train&limit=5\n\n", base)
+	if err := showArrow(ctx, cl, w); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	p.f(`
+Go on:
+  curl -s '%[1]s/v1/rollouts?limit=3'
+  curl -s '%[1]s/v1/rollouts/codex-fix-sum-0/trajectories?policy=strict_tree' | head -c 600
+  curl -s '%[1]s/v1/status'
+  bin/icecore export --server %[1]s --out trajectories.parquet --format parquet
+  bin/icecore verify --server %[1]s
+`, base)
+	if !c.Once {
+		p.f("\nServing %s until interrupted (Ctrl-C).\n", base)
+	}
+	return p.err
+}
+
+// printer keeps the first error of many writes.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) f(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.w, format, args...); err != nil && p.err == nil {
+		p.err = err
+	}
+}
+
+func showHarnesses(ctx context.Context, cl *client, policy string, w io.Writer) error {
+	var a struct {
+		Harnesses []struct {
+			Harness      string           `json:"harness"`
+			Rollouts     int64            `json:"rollouts"`
+			Traces       int64            `json:"traces"`
+			Trajectories int64            `json:"trajectories"`
+			Sampled      int64            `json:"sampled_tokens"`
+			Trained      int64            `json:"trained_tokens"`
+			Sent         int64            `json:"sent_tokens"`
+			Kept         int64            `json:"kept_tokens"`
+			Dispositions map[string]int64 `json:"dispositions"`
+			Boundaries   map[string]int64 `json:"boundaries"`
+		} `json:"harnesses"`
+	}
+	if err := cl.call(ctx, http.MethodGet, "/v1/harnesses?policy="+strings.ReplaceAll(policy, "=", "%3D"), nil, &a); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	p := printer{w: t}
+	p.f("harness\trollouts\tcalls\ttrajectories\tsampled\ttrained\ttokens sent\tkept\t\n")
+	for _, h := range a.Harnesses {
+		p.f("%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", h.Harness, h.Rollouts, h.Traces, h.Trajectories, h.Sampled, h.Trained, h.Sent, h.Kept)
+	}
+	if err := errors.Join(p.err, t.Flush()); err != nil {
+		return err
+	}
+	p = printer{w: w}
+	for _, h := range a.Harnesses {
+		p.f("  %-12s dispositions %s\n  %-12s boundaries   %s\n", h.Harness, counts(h.Dispositions), "", counts(h.Boundaries))
+	}
+	return p.err
+}
+
+// counts writes a map of counts, the largest first.
+func counts(m map[string]int64) string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if m[a] != m[b] {
+			return int(m[b] - m[a])
+		}
+		return strings.Compare(a, b)
+	})
+	for i, n := range names {
+		names[i] = fmt.Sprintf("%s %d", n, m[n])
+	}
+	return strings.Join(names, ", ")
+}
+
+// showArrow pulls a stream and prints its schema and first rows.
+func showArrow(ctx context.Context, cl *client, w io.Writer) error {
+	page, err := fetchPage(ctx, cl, "/v1/trajectories?split=train&limit=5&format=arrow", false)
+	if err != nil {
+		return err
+	}
+	r, err := ipc.NewReader(bytes.NewReader(page.body))
+	if err != nil {
+		return fmt.Errorf("read Arrow stream: %w", err)
+	}
+	defer r.Release()
+	p := printer{w: w}
+	for _, f := range r.Schema().Fields() {
+		null := ""
+		if f.Nullable {
+			null = ", may be null"
+		}
+		p.f("  %-24s %s%s\n", f.Name, shortType(f.Type), null)
+	}
+	p.f("\n")
+	for r.Next() {
+		rec := r.RecordBatch()
+		for i := range int(rec.NumRows()) {
+			p.f("  %s  rollout %s, reward %s\n    token_ids %s\n    loss_mask %s\n    logprobs  %s\n", cell(rec, "trajectory_id", i),
+				cell(rec, "rollout_id", i), cell(rec, "reward", i), around(rec, "token_ids", i), around(rec, "loss_mask", i), around(rec, "logprobs", i))
+		}
+	}
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("read Arrow stream: %w", err)
+	}
+	return p.err
+}
+
+func shortType(t arrow.DataType) string {
+	switch t := t.(type) {
+	case *arrow.ListType:
+		return "list<" + shortType(t.Elem()) + ">"
+	case *arrow.StructType:
+		names := make([]string, len(t.Fields()))
+		for i, f := range t.Fields() {
+			names[i] = f.Name
+		}
+		return "struct<" + strings.Join(names, ", ") + ">"
+	case *arrow.DictionaryType:
+		return "dictionary<utf8>"
+	}
+	return t.Name()
+}
+
+func column(rec arrow.RecordBatch, name string) arrow.Array {
+	return rec.Column(rec.Schema().FieldIndices(name)[0])
+}
+
+func cell(rec arrow.RecordBatch, name string, row int) string { return column(rec, name).ValueStr(row) }
+
+// around shows a list where the row's first trained position is, the place that
+// tells most.
+func around(rec arrow.RecordBatch, name string, row int) string {
+	l := column(rec, name).(*array.List)
+	from, to := l.ValueOffsets(row)
+	p := int64(column(rec, "prompt_length").(*array.Int32).Value(row))
+	lo, hi := max(from, from+p-3), min(to, from+p+5)
+	var parts []string
+	for i := lo; i < hi; i++ {
+		parts = append(parts, l.ListValues().ValueStr(int(i)))
+	}
+	return fmt.Sprintf("(%d) … %s …", to-from, strings.Join(parts, " "))
+}

@@ -1,0 +1,64 @@
+// Command icecore is a trajectory warehouse for reinforcement learning of
+// language agents: one binary that takes model calls in, keeps them, and gives
+// trajectories out.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Run the server."`
+	Import  importCmd  `cmd:"" help:"Send traces from files to a server."`
+	Export  exportCmd  `cmd:"" help:"Fetch trajectories from a server into a file."`
+	Demo    demoCmd    `cmd:"" help:"Start a fresh server, import captured rollouts, and show what became of them."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+	Probe   probeCmd   `cmd:"" hidden:"" help:"Open a warehouse file and close it again; used by serve."`
+}
+
+const description = `A trajectory warehouse for reinforcement learning of language agents.
+
+Start a server, send it traces, pull trajectories:
+
+  icecore serve --data ./data
+  icecore import --server http://127.0.0.1:7470 rollouts/
+  icecore export --server http://127.0.0.1:7470 --out trajectories.arrow
+
+Every flag can also be set by the environment variable shown beside it.`
+
+func main() {
+	keepBlocks()
+	ctx, stop := interruptible()
+	defer stop()
+	var c cli
+	k := kong.Parse(&c, kong.Name("icecore"), kong.Description(description), kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.DefaultEnvars("ICECORE"),
+		kong.BindTo(ctx, (*context.Context)(nil)))
+	if err := k.Run(); err != nil {
+		fmt.Fprintf(os.Stderr, "icecore: %v\n", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// interruptible gives a context that the first interrupt ends; the second ends
+// the process.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintln(os.Stderr, "icecore: forced to stop; what was acknowledged is safe")
+		os.Exit(130)
+	}()
+	return ctx, cancel
+}

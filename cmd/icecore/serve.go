@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"time"
+
+	"icecore/ingest"
+	"icecore/ingest/wire"
+	"icecore/merge"
+	"icecore/trace"
+)
+
+// config is what a server can be told. It is shared by serve and demo.
+type config struct {
+	Data   string `help:"Data directory; made when absent." default:"./icecore-data" placeholder:"DIR"`
+	Listen string `help:"Address to listen on; port 0 picks a free one and prints it." default:"127.0.0.1:7470" placeholder:"HOST:PORT"`
+	// There are no API keys yet, so whoever reaches the port may write.
+	AllowRemote bool `help:"Allow listening on an address that other machines reach. There is no authentication."`
+
+	MergePolicies []string      `help:"Merge policies that are published unasked: strict_tree, per_request, polar_compat, polar_compat(end_of_turn=ID)." default:"strict_tree" sep:";" placeholder:"POLICY"`
+	MergeQuiet    time.Duration `help:"How long a rollout must bring nothing new before it is merged unasked." default:"1s"`
+
+	MemoryLimit  string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
+	Threads      int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
+	TempDir      string        `help:"Where DuckDB spills; empty: tmp in the data directory." placeholder:"DIR"`
+	DiskFloor    string        `help:"Free space below which nothing is taken in; 0B: no floor." default:"256MiB" placeholder:"SIZE"`
+	DrainEvery   time.Duration `help:"How long a stored trace may wait until SQL sees it." default:"200ms"`
+	RebuildIndex bool          `help:"Rebuild the trace index from warehouse and journal before serving."`
+
+	MaxRequest  string        `help:"Largest request, inflated." default:"64MiB" placeholder:"SIZE"`
+	MaxItems    int           `help:"Most items in one request." default:"10000"`
+	MaxTokens   int           `help:"Most tokens in one trace." default:"1048576"`
+	MaxBody     string        `help:"Largest request or response body kept with a trace." default:"16MiB" placeholder:"SIZE"`
+	MaxOpen     int           `help:"Most ingest requests served at once; more are answered 429." default:"64"`
+	MaxBuffered string        `help:"Most request bytes held at once over all requests." default:"512MiB" placeholder:"SIZE"`
+	ReadTimeout time.Duration `help:"How long a client may send nothing." default:"30s"`
+	LogLevel    string        `help:"debug, info, warn or error." default:"info" enum:"debug,info,warn,error"`
+	LogFormat   string        `help:"text or json." default:"text" enum:"text,json"`
+	StopTimeout time.Duration `help:"How long a stop waits for requests and streams." default:"30s"`
+}
+
+type serveCmd struct{ config }
+
+// Help is shown by serve --help.
+func (serveCmd) Help() string {
+	return `The server keeps everything in the data directory: a control database (SQLite) that makes
+acknowledgements durable, and a warehouse (DuckDB). One process may use a directory at a time.
+
+Stop it with an interrupt: it refuses new requests, finishes those in work, drains, and closes.
+A second interrupt ends it at once; nothing that was acknowledged is lost by that either.`
+}
+
+func (c serveCmd) Run(ctx context.Context) error {
+	log, err := c.logger(os.Stderr)
+	if err != nil {
+		return err
+	}
+	s, err := startServer(ctx, c.config, log)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("icecore listens on http://%s\n", s.addr)
+	<-ctx.Done()
+	log.Info("stopping: refusing new requests, draining", "data", c.Data)
+	return s.stop()
+}
+
+func (c *config) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), nil
+}
+
+func (c *config) policies() ([]merge.Policy, error) {
+	var out []merge.Policy
+	for _, name := range c.MergePolicies {
+		p, err := merge.ParsePolicy(name)
+		if err != nil {
+			return nil, fmt.Errorf("--merge-policies: %w", err)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (c *config) ingestOptions(log *slog.Logger) (ingest.Options, error) {
+	sizes, err := parseSizes(map[string]string{"--max-request": c.MaxRequest, "--max-body": c.MaxBody, "--max-buffered": c.MaxBuffered})
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	return ingest.Options{
+		Limits: wire.Limits{Limits: trace.Limits{MaxTokens: c.MaxTokens, MaxBodyBytes: int(sizes["--max-body"])},
+			MaxItems: c.MaxItems, MaxBytes: sizes["--max-request"]},
+		MaxRequestBytes: sizes["--max-request"], MaxOpen: c.MaxOpen, MaxBufferedBytes: sizes["--max-buffered"],
+		ReadTimeout: c.ReadTimeout, Log: log,
+	}, nil
+}
+
+// probeCmd is what serve runs in a child when an earlier start died while
+// opening the warehouse.
+type probeCmd struct {
+	Path string `arg:""`
+}
+
+func (p probeCmd) Run(ctx context.Context) error { return probeWarehouse(ctx, p.Path) }
+
+// probe opens the warehouse file in a child process. Only a child that died of
+// itself says that the file is bad; one that could not be started, or was
+// killed from outside, says nothing.
+func probe(ctx context.Context) func(string) error {
+	return func(path string) error {
+		self, err := os.Executable()
+		if err != nil {
+			return nil
+		}
+		out, err := exec.CommandContext(ctx, self, "probe", path).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() == -1 && !crashed(exit) {
+			return nil
+		}
+		return fmt.Errorf("open warehouse in a child process: %w: %s", err, out)
+	}
+}

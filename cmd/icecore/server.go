@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"icecore/ingest"
+	"icecore/merge/pass"
+	"icecore/problem"
+	"icecore/query"
+	"icecore/store"
+	//"icecore/verify"
+)
+
+// server is the running whole: parts start in order and stop in reverse.
+type server struct {
+	cfg      config
+	log      *slog.Logger
+	store    *store.Store
+	runner   *pass.Runner
+	ingest   *ingest.API
+	http     *http.Server
+	addr     string
+	stopping atomic.Bool
+	served   chan error
+}
+
+func startServer(ctx context.Context, cfg config, log *slog.Logger) (*server, error) {
+	listener, err := listen(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{cfg: cfg, log: log, addr: listener.Addr().String(), served: make(chan error, 1)}
+	if err := s.startParts(ctx); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	e, err := s.routes()
+	if err != nil {
+		return nil, errors.Join(err, listener.Close(), s.stopParts())
+	}
+	s.http = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	go func() { s.served <- s.http.Serve(listener) }()
+	log.Info("serving", "address", s.addr, "data", cfg.Data)
+	return s, nil
+}
+
+// listen binds the port first, so that a taken one is found before anything is
+// opened.
+func listen(cfg config) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	ips, err := net.LookupIP(host)
+	if host != "" && err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	loopback := len(ips) > 0
+	for _, ip := range ips {
+		loopback = loopback && ip.IsLoopback()
+	}
+	if !loopback && !cfg.AllowRemote {
+		return nil, fmt.Errorf("--listen %s: other machines could reach it, and there is no authentication; "+
+			"listen on 127.0.0.1, or say --allow-remote", cfg.Listen)
+	}
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return l, nil
+}
+
+func (s *server) startParts(ctx context.Context) error {
+	cfg := s.cfg
+	sizes := map[string]string{"--disk-floor": cfg.DiskFloor}
+	if cfg.MemoryLimit != "" {
+		sizes["--memory-limit"] = cfg.MemoryLimit
+	}
+	size, err := parseSizes(sizes)
+	if err != nil {
+		return err
+	}
+	if size["--disk-floor"] == 0 {
+		size["--disk-floor"] = -1
+	}
+	policies, err := cfg.policies()
+	if err != nil {
+		return err
+	}
+	var runner atomic.Pointer[pass.Runner]
+	s.store, err = store.Open(ctx, store.Options{Dir: cfg.Data, Owner: "icecore serve on " + s.addr, Log: s.log,
+		MemoryLimit: size["--memory-limit"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
+		DrainInterval: cfg.DrainEvery, RebuildIndex: cfg.RebuildIndex, Probe: probe(ctx),
+		// What is drained before the runner exists, the runner finds itself.
+		OnDrain: func(keys []int64) {
+			if r := runner.Load(); r != nil {
+				r.Changed(keys)
+			}
+		}})
+	if err != nil {
+		return err
+	}
+	s.runner, err = pass.New(ctx, s.store, pass.Options{Policies: policies, Quiet: cfg.MergeQuiet, Log: s.log})
+	if err != nil {
+		return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
+	}
+	runner.Store(s.runner)
+	options, err := cfg.ingestOptions(s.log)
+	if err != nil {
+		return errors.Join(err, s.stopParts())
+	}
+	s.ingest = ingest.New(s.store, options)
+	return nil
+}
+
+func (s *server) stopParts() error {
+	s.runner.Close()
+	return s.store.Close(context.Background())
+}
+
+// stop refuses new requests, finishes those in work, drains and closes.
+func (s *server) stop() error {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopTimeout)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("some requests did not finish in time; breaking them off")
+		err = s.http.Close()
+	}
+	return errors.Join(err, s.stopParts())
+}
+
+func (s *server) routes() (*echo.Echo, error) {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.HTTPErrorHandler = problem.Handler(s.log)
+	e.Use(s.guard)
+	s.ingest.Register(e)
+	query.New(s.store, s.runner, s.log).Register(e)
+	registry, err := s.registry()
+	if err != nil {
+		return nil, err
+	}
+	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	e.GET("/healthz", func(c echo.Context) error { return c.String(http.StatusOK, "ok\n") })
+	e.GET("/readyz", s.ready)
+	e.GET("/v1/status", s.status)
+	//e.POST("/v1/verify", s.verify)
+	return e, nil
+}
+
+// guard turns a panic of one request into its answer, and refuses requests
+// while the server stops.
+func (s *server) guard(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			p := recover()
+			switch {
+			case p == nil:
+			case p == http.ErrAbortHandler:
+				panic(p) // the connection is to be broken
+			default:
+				s.log.Error("request panicked", "path", c.Request().URL.Path, "panic", p, "stack", string(debug.Stack()))
+				err = problem.Internal(fmt.Errorf("panic: %v", p))
+			}
+		}()
+		started := time.Now()
+		err = next(c)
+		s.log.Debug("request", "method", c.Request().Method, "path", c.Request().URL.Path, "took", time.Since(started), "err", err)
+		return err
+	}
+}
+
+func (s *server) ready(c echo.Context) error {
+	err := s.store.Ready()
+	if s.stopping.Load() {
+		err = store.ErrClosed
+	}
+	if err != nil {
+		return problem.Busy(http.StatusServiceUnavailable, "not_ready", err.Error(), 5)
+	}
+	return c.String(http.StatusOK, "ready\n")
+}
+
+func (s *server) status(c echo.Context) error {
+	st, err := s.store.Status(c.Request().Context())
+	if err != nil {
+		return problem.Internal(err)
+	}
+	waiting, oldest := s.runner.Waiting()
+	c.Response().Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+	return json.NewEncoder(c.Response()).Encode(struct {
+		store.Status
+		Version         string  `json:"version"`
+		OpenIngest      int64   `json:"ingest_open_requests"`
+		HeldIngest      int64   `json:"ingest_held_bytes"`
+		MergeWaiting    int     `json:"merge_waiting_rollouts"`
+		MergeLagSeconds float64 `json:"merge_lag_seconds"`
+	}{st, version, s.ingest.Open(), s.ingest.Held(), waiting, oldest.Seconds()})
+}
+
+// crashed says that a child died of its own fault.
+func crashed(exit *exec.ExitError) bool {
+	ws, ok := exit.Sys().(syscall.WaitStatus)
+	if !ok || !ws.Signaled() {
+		return false
+	}
+	switch ws.Signal() {
+	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL:
+		return true
+	}
+	return false
+}
+
+func probeWarehouse(ctx context.Context, path string) error { return store.Probe(ctx, path) }

@@ -1,0 +1,125 @@
+package ingest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"icecore/ingest/wire"
+	"icecore/problem"
+)
+
+// gate bounds what ingest holds: open requests, and the bytes of their bodies.
+type gate struct {
+	opts Options
+	open atomic.Int64
+	held atomic.Int64
+	pool sync.Pool
+}
+
+// retryAfter is what a turned-away client is told, in seconds.
+const retryAfter = 1
+
+// enter admits a request or says that too many are open.
+func (g *gate) enter() error {
+	if g.open.Add(1) > int64(g.opts.MaxOpen) {
+		g.open.Add(-1)
+		return problem.Busy(http.StatusTooManyRequests, "too_many_requests",
+			"too many ingest requests are open; send this one again later", retryAfter)
+	}
+	return nil
+}
+
+func (g *gate) leave() { g.open.Add(-1) }
+
+var errBudget = errors.New("too many request bytes are held")
+
+// body is an inflated request body and what it counts for in the gate.
+type body struct {
+	g     *gate
+	bytes []byte
+	held  int64
+}
+
+// grow counts n more bytes; it fails when the gate has no room for them.
+func (b *body) grow(n int) error {
+	if b.g.held.Add(int64(n)) > b.g.opts.MaxBufferedBytes {
+		b.g.held.Add(-int64(n))
+		return errBudget
+	}
+	b.held += int64(n)
+	return nil
+}
+
+// maxPooled keeps rare large buffers from staying around.
+const maxPooled = 8 << 20
+
+// release gives buffer and count back. Decoded items must not refer to it.
+func (b *body) release() {
+	b.g.held.Add(-b.held)
+	b.held = 0
+	if cap(b.bytes) <= maxPooled {
+		buf := b.bytes[:0]
+		b.g.pool.Put(&buf)
+	}
+	b.bytes = nil
+}
+
+// read inflates the request's body, within all limits.
+func (g *gate) read(c echo.Context) (*body, error) {
+	b := &body{g: g}
+	var buf []byte
+	if p, ok := g.pool.Get().(*[]byte); ok {
+		buf = *p
+	}
+	if err := b.grow(cap(buf)); err != nil {
+		buf = nil
+	}
+	r := &patientReader{r: c.Request().Body, rc: http.NewResponseController(c.Response()), patience: g.opts.ReadTimeout}
+	inflated, err := wire.InflateTo(buf, r, c.Request().Header.Get(echo.HeaderContentEncoding), g.opts.MaxRequestBytes, b.grow)
+	if err == nil {
+		b.bytes = inflated
+		return b, nil
+	}
+	b.release()
+	var e *wire.EnvelopeError
+	switch {
+	case errors.Is(err, errBudget):
+		return nil, problem.Busy(http.StatusTooManyRequests, "too_many_bytes",
+			"too many request bytes are in work; send this request again later", retryAfter)
+	case errors.As(err, &e):
+		// What is left of the body is not read, so the connection must not be
+		// used again.
+		c.Response().Header().Set(echo.HeaderConnection, "close")
+		return nil, envelope(e)
+	}
+	p := problem.New(http.StatusBadRequest, "body_unreadable", "the request body ended before it was complete")
+	p.Cause = err
+	return nil, p
+}
+
+func envelope(e *wire.EnvelopeError) *problem.Problem {
+	p := problem.New(e.Status(), string(e.Code), e.Error())
+	if e.Offset >= 0 {
+		p.Offset = &e.Offset
+	}
+	return p
+}
+
+// patientReader lets a client take its time as long as something comes.
+type patientReader struct {
+	r        io.Reader
+	rc       *http.ResponseController
+	patience time.Duration
+}
+
+func (p *patientReader) Read(b []byte) (int, error) {
+	// A writer that cannot set deadlines (a test's) just waits.
+	_ = p.rc.SetReadDeadline(time.Now().Add(p.patience))
+	return p.r.Read(b)
+}

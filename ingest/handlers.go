@@ -1,0 +1,255 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/labstack/echo/v4"
+
+	"icecore/ingest/wire"
+	"icecore/problem"
+	"icecore/store"
+	"icecore/trace"
+)
+
+// Store is what ingest needs of the store.
+type Store interface {
+	PutTraces(ctx context.Context, ts []*trace.Trace) ([]store.Outcome, int64, error)
+	PutIntents(ctx context.Context, is []*trace.Intent) ([]store.Outcome, int64, error)
+	PutRewards(ctx context.Context, ws []*trace.Reward) ([]store.Outcome, int64, error)
+	PatchRollout(ctx context.Context, id string, p *trace.RolloutPatch) (store.Rollout, int64, error)
+	FinishRollout(ctx context.Context, id string, f *trace.Finish) (store.Rollout, store.Outcome, int64, error)
+	ResolvePrefix(ctx context.Context, rolloutID, traceID string, n int) (trace.Tokens, error)
+	WaitDrained(ctx context.Context, batch int64) error
+}
+
+// API serves the ingest half of the HTTP contract.
+type API struct {
+	s    Store
+	gate *gate
+	opts Options
+}
+
+// New makes the handlers over s.
+func New(s Store, opts Options) *API {
+	opts = opts.WithDefaults()
+	return &API{s: s, opts: opts, gate: &gate{opts: opts}}
+}
+
+// Register adds the routes.
+func (a *API) Register(e *echo.Echo) {
+	e.POST("/v1/traces", a.traces)
+	e.POST("/v1/traces/begin", a.begin)
+	e.POST("/v1/rewards", a.rewards)
+	e.PUT("/v1/rollouts/:rollout_id", a.putRollout)
+	e.POST("/v1/rollouts/:rollout_id/finish", a.finish)
+}
+
+// Open counts the requests being served, and Held the bytes of their bodies.
+func (a *API) Open() int64 { return a.gate.open.Load() }
+
+// Held counts the request bytes held.
+func (a *API) Held() int64 { return a.gate.held.Load() }
+
+const (
+	typeJSON   = "application/json"
+	typeNDJSON = "application/x-ndjson"
+	typeArrow  = "application/vnd.apache.arrow.stream"
+)
+
+// decodable are the content types of POST /v1/traces.
+var decodable = map[string]func([]byte, wire.Limits) ([]wire.Item[trace.Trace], error){
+	typeJSON:   wire.TracesJSON,
+	typeNDJSON: wire.TracesNDJSON,
+	typeArrow:  wire.TracesArrow,
+}
+
+// contentType gives the request's media type; absent counts as JSON.
+func contentType(c echo.Context) string {
+	header := c.Request().Header.Get(echo.HeaderContentType)
+	if header == "" {
+		return typeJSON
+	}
+	media, _, err := mime.ParseMediaType(header)
+	if err != nil {
+		return header
+	}
+	return media
+}
+
+func unsupported(have string, want ...string) error {
+	return problem.New(http.StatusUnsupportedMediaType, "unsupported_media_type",
+		"the content type "+have+" is not supported here: send "+strings.Join(want, ", "))
+}
+
+func (a *API) traces(c echo.Context) error {
+	media := contentType(c)
+	decode := decodable[media]
+	if decode == nil {
+		return unsupported(media, typeJSON, typeNDJSON, typeArrow)
+	}
+	return serve(a, c, decode, a.putTraces)
+}
+
+func (a *API) begin(c echo.Context) error { return serve(a, c, wire.IntentsJSON, a.s.PutIntents) }
+
+func (a *API) rewards(c echo.Context) error { return serve(a, c, wire.RewardsJSON, a.s.PutRewards) }
+
+// serve decodes a request of items, has put store the valid ones, and answers
+// for each.
+func serve[T any](a *API, c echo.Context, decode func([]byte, wire.Limits) ([]wire.Item[T], error),
+	put func(context.Context, []*T) ([]store.Outcome, int64, error)) error {
+	ack, err := ackOf(c)
+	if err != nil {
+		return err
+	}
+	if media := contentType(c); media != typeJSON && c.Path() != "/v1/traces" {
+		return unsupported(media, typeJSON)
+	}
+	if err := a.gate.enter(); err != nil {
+		return err
+	}
+	defer a.gate.leave()
+	b, err := a.gate.read(c)
+	if err != nil {
+		return err
+	}
+	// The bytes count until the items are stored: decoded they are as large.
+	defer b.release()
+	items, err := decode(b.bytes, a.opts.Limits)
+	if err != nil {
+		return decodeProblem(err)
+	}
+	valid := make([]*T, 0, len(items))
+	for i := range items {
+		if items[i].Err == nil {
+			valid = append(valid, items[i].Value)
+		}
+	}
+	// A request that was decoded is stored whether or not its client waits.
+	ctx := context.WithoutCancel(c.Request().Context())
+	var outcomes []store.Outcome
+	var batch int64
+	if len(valid) > 0 {
+		if outcomes, batch, err = put(ctx, valid); err != nil {
+			return storeProblem(err)
+		}
+	}
+	held, err := a.hold(c.Request().Context(), ack, batch)
+	if err != nil {
+		return err
+	}
+	return answer(c, items, outcomes, held)
+}
+
+// The three levels of acknowledgement. "received" allows an earlier answer;
+// ours is durable all the same.
+const (
+	ackReceived  = "received"
+	ackDurable   = "durable"
+	ackQueryable = "queryable"
+)
+
+func ackOf(c echo.Context) (string, error) {
+	switch ack := c.QueryParam("ack"); ack {
+	case "", ackDurable, ackReceived:
+		return ackDurable, nil
+	case ackQueryable:
+		return ack, nil
+	default:
+		return "", problem.BadParameter("ack", "is not one of received, durable, queryable")
+	}
+}
+
+// hold waits for what ack asks beyond durability. When that cannot be had, the
+// answer says durable: the items are stored.
+func (a *API) hold(ctx context.Context, ack string, batch int64) (string, error) {
+	if ack != ackQueryable {
+		return ackDurable, nil
+	}
+	if err := a.s.WaitDrained(ctx, batch); err != nil {
+		a.opts.Log.Warn("answered durable instead of queryable", "err", err)
+		return ackDurable, nil
+	}
+	return ackQueryable, nil
+}
+
+func decodeProblem(err error) error {
+	var e *wire.EnvelopeError
+	if errors.As(err, &e) {
+		return envelope(e)
+	}
+	return problem.Internal(err)
+}
+
+// storeProblem says that nothing of the request was stored, and whether to send
+// it again.
+func storeProblem(err error) error {
+	var p *problem.Problem
+	switch {
+	case errors.Is(err, store.ErrDiskFull), errors.Is(err, syscall.ENOSPC), strings.Contains(err.Error(), "disk is full"):
+		p = problem.Busy(http.StatusServiceUnavailable, "disk_full", "too little disk space is left; nothing of this request was stored", 10)
+	case errors.Is(err, store.ErrClosed):
+		p = problem.Busy(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down; nothing of this request was stored", 5)
+	default:
+		p = problem.Busy(http.StatusServiceUnavailable, "storage_failed", "the store failed; this request was not acknowledged", 5)
+	}
+	p.Cause = err
+	return p
+}
+
+// answerItem is the answer to one item.
+type answerItem struct {
+	Index    int              `json:"index"`
+	ID       string           `json:"id,omitempty"`
+	Status   store.ItemStatus `json:"status"`
+	Code     trace.Code       `json:"code,omitempty"`
+	Message  string           `json:"message,omitempty"`
+	Warnings []string         `json:"warnings,omitempty"`
+}
+
+// answer writes one entry per item in the order sent. outcomes has one entry
+// per valid item.
+func answer[T any](c echo.Context, items []wire.Item[T], outcomes []store.Outcome, ack string) error {
+	out := make([]answerItem, len(items))
+	refused := 0
+	for i := range items {
+		o := store.Outcome{Status: store.Refused, Err: items[i].Err}
+		if items[i].Err == nil {
+			o, outcomes = outcomes[0], outcomes[1:]
+		}
+		out[i] = answerItem{Index: i, ID: items[i].ID, Status: o.Status, Warnings: append(items[i].Warnings, o.Warnings...)}
+		if o.Err != nil {
+			refused++
+			out[i].Code, out[i].Message = o.Err.Code, o.Err.Error()
+		}
+	}
+	status := http.StatusOK
+	switch {
+	case refused == len(items) && refused > 0:
+		status = http.StatusUnprocessableEntity
+	case refused > 0:
+		status = http.StatusMultiStatus
+	}
+	return writeJSON(c, status, map[string]any{"items": out, "ack": ack})
+}
+
+func writeJSON(c echo.Context, status int, v any) error {
+	c.Response().Header().Set(echo.HeaderContentType, typeJSON)
+	c.Response().WriteHeader(status)
+	return json.NewEncoder(c.Response()).Encode(v)
+}
+
+// asFault finds the fault of one item in err.
+func asFault(err error) *trace.Error {
+	var fault *trace.Error
+	if errors.As(err, &fault) {
+		return fault
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package ingest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/labstack/echo/v4"
+
+	"icecore/ingest/wire"
+	"icecore/problem"
+	"icecore/store"
+	"icecore/trace"
+)
+
+// rolloutAnswer is the rollout as it stands, and how firmly.
+type rolloutAnswer struct {
+	Rollout *store.Rollout   `json:"rollout"`
+	Status  store.ItemStatus `json:"status"`
+	Ack     string           `json:"ack"`
+}
+
+func (a *API) putRollout(c echo.Context) error {
+	return serveRollout(a, c, wire.RolloutPatchJSON,
+		func(ctx context.Context, id string, p *trace.RolloutPatch) (store.Rollout, store.Outcome, int64, error) {
+			r, batch, err := a.s.PatchRollout(ctx, id, p)
+			return r, store.Outcome{Status: store.Stored}, batch, err
+		})
+}
+
+func (a *API) finish(c echo.Context) error {
+	return serveRollout(a, c, wire.FinishJSON, a.s.FinishRollout)
+}
+
+// serveRollout decodes a request about one rollout and applies it.
+func serveRollout[T any](a *API, c echo.Context, decode func([]byte, wire.Limits) (*T, error),
+	apply func(context.Context, string, *T) (store.Rollout, store.Outcome, int64, error)) error {
+	id, err := rolloutID(c)
+	if err != nil {
+		return err
+	}
+	ack, err := ackOf(c)
+	if err != nil {
+		return err
+	}
+	if media := contentType(c); media != typeJSON {
+		return unsupported(media, typeJSON)
+	}
+	if err := a.gate.enter(); err != nil {
+		return err
+	}
+	defer a.gate.leave()
+	b, err := a.gate.read(c)
+	if err != nil {
+		return err
+	}
+	defer b.release()
+	v, err := decode(b.bytes, a.opts.Limits)
+	if err != nil {
+		return fieldProblem(err)
+	}
+	r, o, batch, err := apply(context.WithoutCancel(c.Request().Context()), id, v)
+	if err != nil {
+		return storeProblem(err)
+	}
+	if o.Err != nil {
+		p := problem.New(http.StatusConflict, string(o.Err.Code), o.Err.Error())
+		p.Field = o.Err.Field
+		return p
+	}
+	held, err := a.hold(c.Request().Context(), ack, batch)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, rolloutAnswer{&r, o.Status, held})
+}
+
+// fieldProblem answers a fault in the one item of a request.
+func fieldProblem(err error) error {
+	if fault := asFault(err); fault != nil {
+		p := problem.New(http.StatusUnprocessableEntity, string(fault.Code), fault.Error())
+		p.Field = fault.Field
+		return p
+	}
+	return decodeProblem(err)
+}
+
+// rolloutID reads the path's rollout id, which may be percent-encoded.
+func rolloutID(c echo.Context) (string, error) {
+	id, err := url.PathUnescape(c.Param("rollout_id"))
+	if err != nil {
+		return "", problem.BadParameter("rollout_id", "is not well encoded")
+	}
+	if fault := trace.ValidateID("rollout_id", id); fault != nil {
+		return "", problem.BadParameter("rollout_id", fault.Message)
+	}
+	return id, nil
+}

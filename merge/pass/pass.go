@@ -1,0 +1,306 @@
+// Package pass runs merge policies over the rollouts that changed and publishes
+// what they make.
+package pass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"icecore/merge"
+	"icecore/store"
+	"icecore/trace"
+)
+
+// Options configures a Runner. The zero value of each field means its default.
+type Options struct {
+	// Policies are merged without being asked for. Default: strict_tree.
+	Policies []merge.Policy
+	// Quiet is how long a rollout must have brought nothing new before it is
+	// merged unasked. Default 1 s.
+	Quiet time.Duration
+	// MaxPolicies bounds how many different policies, parameters included, may
+	// have published results. Default 16.
+	MaxPolicies int
+	Log         *slog.Logger
+}
+
+const (
+	defaultQuiet       = time.Second
+	defaultMaxPolicies = 16
+	// passRollouts bounds one published transaction.
+	passRollouts = 256
+	// passTokens bounds the ids that one pass holds.
+	passTokens = 32 << 20
+	// sweepAfter is how many superseded generations are left lying at most.
+	sweepAfter = 512
+)
+
+// Runner merges rollouts. It is safe for concurrent use.
+type Runner struct {
+	s    *store.Store
+	opts Options
+
+	mu         sync.Mutex
+	dirty      map[int64]time.Time
+	superseded int
+
+	// merging is held while results are computed and published: two merges of
+	// one rollout at once would only do the work twice.
+	merging    sync.Mutex
+	generation int64
+	known      map[string]bool
+	live       *liveCache
+
+	kick    chan struct{}
+	stop    chan struct{}
+	stopped chan struct{}
+}
+
+// New makes a Runner over s and takes up what an earlier process left unmerged.
+func New(ctx context.Context, s *store.Store, opts Options) (*Runner, error) {
+	if len(opts.Policies) == 0 {
+		opts.Policies = []merge.Policy{{Name: merge.StrictTree}}
+	}
+	if opts.Quiet == 0 {
+		opts.Quiet = defaultQuiet
+	}
+	if opts.MaxPolicies == 0 {
+		opts.MaxPolicies = defaultMaxPolicies
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	r := &Runner{s: s, opts: opts, dirty: map[int64]time.Time{}, known: map[string]bool{}, live: newLiveCache(),
+		kick: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
+	var err error
+	if r.generation, err = s.NewestGeneration(ctx); err != nil {
+		return nil, err
+	}
+	names, err := s.MergedPolicies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		r.known[n] = true
+	}
+	for _, p := range opts.Policies {
+		r.known[p.String()] = true
+		keys, err := s.Unmerged(ctx, p.String())
+		if err != nil {
+			return nil, err
+		}
+		r.Changed(keys)
+	}
+	go r.loop()
+	return r, nil
+}
+
+// Changed tells the runner of rollouts that have new traces.
+func (r *Runner) Changed(keys []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for _, k := range keys {
+		r.dirty[k] = now
+	}
+}
+
+// Waiting counts the rollouts that are not merged yet, and says how long the
+// one that changed first has waited since its last change.
+func (r *Runner) Waiting() (n int, oldest time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, at := range r.dirty {
+		oldest = max(oldest, time.Since(at))
+	}
+	return len(r.dirty), oldest
+}
+
+// Close stops merging unasked; what is dirty is found again at the next start.
+func (r *Runner) Close() {
+	close(r.stop)
+	<-r.stopped
+}
+
+func (r *Runner) loop() {
+	defer close(r.stopped)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-r.stop
+		cancel()
+	}()
+	tick := time.NewTicker(max(r.opts.Quiet/4, 5*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-tick.C:
+		}
+		keys := r.takeQuiet()
+		if len(keys) == 0 {
+			continue
+		}
+		for _, p := range r.opts.Policies {
+			if err := r.Ensure(ctx, keys, p); err != nil {
+				if ctx.Err() != nil {
+					return
+				}
+				r.opts.Log.Error("merge failed; it will be tried again", "policy", p.String(), "err", err)
+				r.Changed(keys)
+			}
+		}
+	}
+}
+
+func (r *Runner) takeQuiet() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var keys []int64
+	for k, at := range r.dirty {
+		if time.Since(at) >= r.opts.Quiet {
+			keys = append(keys, k)
+			delete(r.dirty, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// ErrTooManyPolicies says that a new policy would exceed MaxPolicies.
+var ErrTooManyPolicies = errors.New("too many different merge policies have stored results")
+
+// Ensure publishes policy's results for those of the rollouts for which that
+// was not done since their last drained trace.
+func (r *Runner) Ensure(ctx context.Context, keys []int64, policy merge.Policy) error {
+	r.merging.Lock()
+	defer r.merging.Unlock()
+	name := policy.String()
+	if !r.known[name] {
+		if len(r.known) >= r.opts.MaxPolicies {
+			return fmt.Errorf("%w: %d, and %s would be one more", ErrTooManyPolicies, len(r.known), name)
+		}
+		r.known[name] = true
+	}
+	through := r.s.Drained()
+	for at := 0; at < len(keys); at += passRollouts {
+		part := keys[at:min(at+passRollouts, len(keys))]
+		stale, err := r.stale(ctx, part, name, through)
+		if err != nil {
+			return err
+		}
+		if err := r.publish(ctx, stale, policy, through); err != nil {
+			return err
+		}
+	}
+	return r.sweep(ctx)
+}
+
+func (r *Runner) stale(ctx context.Context, keys []int64, policy string, through int64) ([]int64, error) {
+	merged, err := r.s.MergedThrough(ctx, keys, policy)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := r.s.NewestTraces(ctx, keys, through)
+	if err != nil {
+		return nil, err
+	}
+	var stale []int64
+	for _, k := range keys {
+		at, ok := merged[k]
+		if n, has := newest[k]; has && (!ok || at < n) {
+			stale = append(stale, k)
+		}
+	}
+	return stale, nil
+}
+
+// publish merges keys a bounded number of tokens at a time.
+func (r *Runner) publish(ctx context.Context, keys []int64, policy merge.Policy, through int64) error {
+	for len(keys) > 0 {
+		var merges []*store.Merge
+		tokens := 0
+		for tokens < passTokens && len(keys) > 0 {
+			n := min(len(keys), 32)
+			lives, err := r.live.load(ctx, r.s, keys[:n], through)
+			if err != nil {
+				return err
+			}
+			for _, l := range lives {
+				r.generation++
+				m, err := r.merged(ctx, l, policy)
+				if err != nil {
+					return err
+				}
+				merges = append(merges, m)
+				tokens += l.tokens
+			}
+			keys = keys[n:]
+		}
+		if err := r.s.Publish(ctx, merges); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.superseded += len(merges)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+func (r *Runner) sweep(ctx context.Context) error {
+	r.mu.Lock()
+	due := r.superseded >= sweepAfter
+	if due {
+		r.superseded = 0
+	}
+	r.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return r.s.DropSuperseded(ctx)
+}
+
+// Merged is one rollout's calls and what a policy makes of them.
+type Merged struct {
+	Calls  *store.RolloutCalls
+	Result *merge.Result
+}
+
+// Tokens gives the ids of a row, sharing those of the calls.
+func (m *Merged) Tokens(row int) trace.Tokens {
+	var ids trace.Tokens
+	for _, p := range m.Result.Pieces(row) {
+		c := &m.Calls.Calls[p.Call]
+		ids = ids.Concat(c.Prompt.Concat(c.Response).Slice(p.From, p.To))
+	}
+	return ids
+}
+
+// Merge gives what policy makes of one rollout, without publishing it. The
+// calls are those of all batches drained when it is called.
+func (r *Runner) Merge(ctx context.Context, key int64, policy merge.Policy) (*Merged, error) {
+	r.merging.Lock()
+	defer r.merging.Unlock()
+	lives, err := r.live.load(ctx, r.s, []int64{key}, r.s.Drained())
+	if err != nil {
+		return nil, err
+	}
+	// The rollout goes on growing after the lock is given back.
+	calls := *lives[0].calls
+	return &Merged{Calls: &calls, Result: lives[0].tree.Run(policy)}, nil
+}
+
+// Run gives what policy makes of calls that were loaded for it alone.
+func Run(calls *store.RolloutCalls, policy merge.Policy) *Merged {
+	t := merge.NewTree()
+	for i := range calls.Calls {
+		t.Add(mergeCall(&calls.Calls[i]))
+	}
+	return &Merged{Calls: calls, Result: t.Run(policy)}
+}

@@ -1,0 +1,185 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"icecore/merge"
+	"icecore/merge/pass"
+	"icecore/problem"
+	"icecore/store"
+	"icecore/trace"
+)
+
+// Store is what query needs of the store.
+type Store interface {
+	Rollout(ctx context.Context, id string) (*store.Rollout, error)
+	Rollouts(ctx context.Context, f store.Filter, after int64, limit int) ([]store.Rollout, error)
+	CountRollouts(ctx context.Context, f store.Filter) (int64, error)
+	Rewards(ctx context.Context, keys []int64) (map[int64][]trace.Reward, error)
+	Traces(ctx context.Context, r *store.Rollout, after int64, limit int) ([]store.StoredTrace, error)
+	Trace(ctx context.Context, id string, bodies bool) (*store.StoredTrace, error)
+	NewestBatch() int64
+	WaitDrained(ctx context.Context, batch int64) error
+	LoadCalls(ctx context.Context, keys []int64, through int64) ([]*store.RolloutCalls, error)
+	LoadLogprobs(ctx context.Context, rs []*store.RolloutCalls) (map[int64]*trace.Logprobs, error)
+	MergedRows(ctx context.Context, keys []int64, policy string) ([]store.MergedRow, error)
+	CountsByHarness(ctx context.Context, policy string) ([]*store.Counts, error)
+}
+
+// Merger is what query needs of the merge pass.
+type Merger interface {
+	Ensure(ctx context.Context, keys []int64, policy merge.Policy) error
+	Merge(ctx context.Context, key int64, policy merge.Policy) (*pass.Merged, error)
+}
+
+// API serves the reading half of the HTTP contract.
+type API struct {
+	s   Store
+	m   Merger
+	log *slog.Logger
+}
+
+// New makes the handlers.
+func New(s Store, m Merger, log *slog.Logger) *API { return &API{s: s, m: m, log: log} }
+
+// Register adds the routes.
+func (a *API) Register(e *echo.Echo) {
+	e.GET("/v1/rollouts", a.rollouts)
+	e.GET("/v1/rollouts/:rollout_id", a.rollout)
+	e.GET("/v1/rollouts/:rollout_id/traces", a.rolloutTraces)
+	e.GET("/v1/rollouts/:rollout_id/trajectories", a.rolloutTrajectories)
+	e.GET("/v1/traces/:trace_id", a.trace)
+	e.GET("/v1/trajectories", a.trajectories)
+	e.GET("/v1/harnesses", a.harnesses)
+}
+
+// Pages of lists.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// pathID reads an id from the path, where it may be percent-encoded.
+func pathID(c echo.Context, name string) (string, error) {
+	id, err := url.PathUnescape(c.Param(name))
+	if err != nil {
+		return "", problem.BadParameter(name, "is not well encoded")
+	}
+	if fault := trace.ValidateID(name, id); fault != nil {
+		return "", problem.BadParameter(name, fault.Message)
+	}
+	return id, nil
+}
+
+// only refuses parameters that the path does not know: a filter with a typo
+// would otherwise select everything.
+func only(c echo.Context, names ...string) error {
+next:
+	for have := range c.QueryParams() {
+		for _, n := range names {
+			if have == n {
+				continue next
+			}
+		}
+		return problem.BadParameter(have, "is not a parameter of this path")
+	}
+	return nil
+}
+
+func intParam(c echo.Context, name string, fallback, lo, hi int64) (int64, error) {
+	text := c.QueryParam(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < lo || n > hi {
+		return 0, problem.BadParameter(name, "is not a whole number from "+strconv.FormatInt(lo, 10)+" to "+strconv.FormatInt(hi, 10))
+	}
+	return n, nil
+}
+
+func optInt(c echo.Context, name string) (*int64, error) {
+	if c.QueryParam(name) == "" {
+		return nil, nil
+	}
+	n, err := intParam(c, name, 0, 0, 1<<62)
+	return &n, err
+}
+
+func optBool(c echo.Context, name string) (*bool, error) {
+	text := c.QueryParam(name)
+	if text == "" {
+		return nil, nil
+	}
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, problem.BadParameter(name, "is not true or false")
+	}
+	return &v, nil
+}
+
+// policyOf reads policy= and end_of_turn=.
+func policyOf(c echo.Context) (merge.Policy, error) {
+	name := c.QueryParam("policy")
+	if name == "" {
+		name = merge.StrictTree
+	}
+	p, err := merge.ParsePolicy(name)
+	if err != nil {
+		return p, problem.BadParameter("policy", err.Error())
+	}
+	if c.QueryParam("end_of_turn") == "" {
+		return p, nil
+	}
+	if p.Name != merge.PolarCompat || p.EndOfTurn != nil {
+		return p, problem.BadParameter("end_of_turn", "goes with policy=polar_compat only, and once")
+	}
+	n, err := intParam(c, "end_of_turn", 0, 0, 1<<31-1)
+	id := int32(n)
+	p.EndOfTurn = &id
+	return p, err
+}
+
+// filterNames are the parameters that filterOf reads.
+var filterNames = []string{"rollout_id", "group_id", "task_id", "harness", "split", "model", "status", "complete"}
+
+// filterOf reads the filters on rollouts; a parameter given several times means
+// "one of".
+func filterOf(c echo.Context) (store.Filter, error) {
+	q := c.QueryParams()
+	complete, err := optBool(c, "complete")
+	return store.Filter{RolloutIDs: q["rollout_id"], GroupIDs: q["group_id"], TaskIDs: q["task_id"], Harnesses: q["harness"],
+		Splits: q["split"], Models: q["model"], Statuses: q["status"], Complete: complete}, err
+}
+
+// fault turns errors of store and merge into answers.
+func fault(err error) error {
+	var p *problem.Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return err
+	case errors.Is(err, store.ErrNotFound):
+		return problem.New(http.StatusNotFound, "not_found", "nothing is stored under this id")
+	case errors.Is(err, store.ErrClosed):
+		return problem.Busy(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down", 5)
+	case errors.Is(err, pass.ErrTooManyPolicies):
+		return problem.New(http.StatusBadRequest, "too_many_policies", err.Error())
+	}
+	return problem.Internal(err)
+}
+
+func writeJSON(c echo.Context, v any) error {
+	c.Response().Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+	c.Response().WriteHeader(http.StatusOK)
+	return json.NewEncoder(c.Response()).Encode(v)
+}

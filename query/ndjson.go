@@ -1,0 +1,89 @@
+package query
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// ndjsonSink writes one JSON object per row, with the columns of the Arrow
+// schema.
+type ndjsonSink struct {
+	w   io.Writer
+	buf []byte
+}
+
+func (s *ndjsonSink) row(r *row, k *planRollout) error {
+	b := r.appendTokens(append(s.buf, '{'))
+	str := func(name, v string) {
+		b = append(append(b, `,"`...), name...)
+		b = append(b, `":`...)
+		if v == "" {
+			b = append(b, "null"...)
+		} else {
+			b = append(b, quoted(v)...)
+		}
+	}
+	num := func(name string, v *int64) {
+		b = append(append(b, `,"`...), name...)
+		b = append(b, `":`...)
+		if v == nil {
+			b = append(b, "null"...)
+		} else {
+			b = strconv.AppendInt(b, *v, 10)
+		}
+	}
+	flag := func(name string, v bool) {
+		b = append(append(b, `,"`...), name...)
+		b = strconv.AppendBool(append(b, `":`...), v)
+	}
+	count := func(name string, v int) { n := int64(v); num(name, &n) }
+	str("rollout_id", k.ID)
+	str("group_id", k.GroupID)
+	str("task_id", k.TaskID)
+	str("split", k.Split)
+	str("harness", k.Harness)
+	str("model", k.Model)
+	str("merge_policy", r.m.Result.Policy.String())
+	count("prompt_length", r.promptLength())
+	count("trained_tokens", r.trajectory().TrainedTokens)
+	lo, hi := r.versions()
+	num("policy_version_min", lo)
+	num("policy_version_max", hi)
+	b = append(b, `,"reward":`...)
+	if k.reward == nil {
+		b = append(b, "null"...)
+	} else {
+		b = strconv.AppendFloat(b, *k.reward, 'g', -1, 64)
+	}
+	num("group_size", k.GroupSize)
+	num("sample_index", k.SampleIndex)
+	str("rollout_status", k.Status)
+	flag("complete", k.Complete())
+	count("rollout_trajectories", k.rows)
+	num("rollout_trained_tokens", &k.trained)
+	count("row_in_rollout", r.index)
+	flag("is_last", r.index == k.rows-1)
+	flag("logprobs_complete", r.logprobsComplete())
+	flag("truncated", r.truncated())
+	s.buf = append(b, '}', '\n')
+	if len(s.buf) > 1<<20 {
+		return s.flush()
+	}
+	return nil
+}
+
+func (s *ndjsonSink) flush() error {
+	if _, err := s.w.Write(s.buf); err != nil {
+		return fmt.Errorf("send trajectories: %w", err)
+	}
+	s.buf = s.buf[:0]
+	return nil
+}
+
+func (s *ndjsonSink) end() error { return s.flush() }
+
+// poison leaves half an object: no reader of lines takes it for a whole one.
+func (s *ndjsonSink) poison() {
+	_, _ = io.WriteString(s.w, `{"broken":`) // the connection is broken next, whatever comes of this
+}

@@ -1,0 +1,200 @@
+package query
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"icecore/merge"
+	"icecore/problem"
+	"icecore/store"
+)
+
+// selection is what an export was asked for.
+type selection struct {
+	filter     store.Filter
+	policy     merge.Policy
+	versionMin *int64
+	versionMax *int64
+	after      position
+	limit      int64
+}
+
+// position is a place in the order of an export: by rollout, as they were
+// opened, then by row.
+type position struct {
+	rollout int64
+	row     int
+}
+
+func (p position) String() string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "1.%d.%d", p.rollout, p.row))
+}
+
+func parsePosition(text string) (p position, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		_, err = fmt.Sscanf(string(raw), "1.%d.%d", &p.rollout, &p.row)
+	}
+	if err != nil || p.String() != text {
+		return p, problem.BadParameter("cursor", "is not one that this server gave")
+	}
+	return p, nil
+}
+
+func selectionOf(c echo.Context) (sel selection, err error) {
+	if err := only(c, append(slices.Clone(filterNames), "policy", "end_of_turn", "policy_version_min", "policy_version_max",
+		"limit", "cursor", "format")...); err != nil {
+		return sel, err
+	}
+	if sel.filter, err = filterOf(c); err != nil {
+		return sel, err
+	}
+	if sel.policy, err = policyOf(c); err != nil {
+		return sel, err
+	}
+	if sel.versionMin, err = optInt(c, "policy_version_min"); err != nil {
+		return sel, err
+	}
+	if sel.versionMax, err = optInt(c, "policy_version_max"); err != nil {
+		return sel, err
+	}
+	if sel.limit, err = intParam(c, "limit", 0, 1, 1<<40); err != nil {
+		return sel, err
+	}
+	if text := c.QueryParam("cursor"); text != "" {
+		sel.after, err = parsePosition(text)
+	} else {
+		sel.after.row = -1
+	}
+	return sel, err
+}
+
+// planned is one row to send. Through says which traces its merge saw, so that
+// the same row can be made again whatever comes meanwhile.
+type planned struct {
+	rollout int64
+	through int64
+	row     int
+	length  int
+	trained int
+}
+
+// plan is a whole export before its first byte: everything that is counted in
+// advance.
+type plan struct {
+	selection
+	rows     []planned
+	rollouts map[int64]*planRollout
+	tokens   int64
+	trained  int64
+	next     string
+}
+
+// planRollout is what delivery says of a row's rollout.
+type planRollout struct {
+	store.Rollout
+	rows    int
+	trained int64
+	reward  *float64
+}
+
+// planPage is how many rollouts are looked at together.
+const planPage = 512
+
+// plan lists the rows that sel selects, merging first what is not merged.
+func (a *API) plan(ctx context.Context, sel selection) (*plan, error) {
+	p := &plan{selection: sel, rollouts: map[int64]*planRollout{}}
+	if err := a.s.WaitDrained(ctx, a.s.NewestBatch()); err != nil {
+		return nil, err
+	}
+	// The rollout of the cursor itself may have rows left.
+	after := max(sel.after.rollout-1, 0)
+	for {
+		list, err := a.s.Rollouts(ctx, sel.filter, after, planPage)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return p, nil
+		}
+		after = list[len(list)-1].Key
+		full, err := a.planRollouts(ctx, p, list)
+		if err != nil || full {
+			return p, err
+		}
+	}
+}
+
+func (a *API) planRollouts(ctx context.Context, p *plan, list []store.Rollout) (full bool, err error) {
+	keys := make([]int64, len(list))
+	for i := range list {
+		keys[i] = list[i].Key
+	}
+	if err := a.m.Ensure(ctx, keys, p.policy); err != nil {
+		return false, err
+	}
+	rows, err := a.s.MergedRows(ctx, keys, p.policy.String())
+	if err != nil {
+		return false, err
+	}
+	rewards, err := a.s.Rewards(ctx, keys)
+	if err != nil {
+		return false, err
+	}
+	for i := range list {
+		p.rollouts[list[i].Key] = &planRollout{Rollout: list[i], reward: outcome(rewards[list[i].Key])}
+	}
+	for _, r := range rows {
+		k := p.rollouts[r.RolloutKey]
+		k.rows++
+		k.trained += int64(r.TrainedTokens)
+	}
+	for _, r := range rows {
+		if r.RolloutKey == p.after.rollout && r.Row <= p.after.row || !p.wants(&r) {
+			continue
+		}
+		if p.limit > 0 && int64(len(p.rows)) == p.limit {
+			last := p.rows[len(p.rows)-1]
+			p.next = position{last.rollout, last.row}.String()
+			return true, nil
+		}
+		p.rows = append(p.rows, planned{r.RolloutKey, r.Through, r.Row, r.Length, r.TrainedTokens})
+		p.tokens += int64(r.Length)
+		p.trained += int64(r.TrainedTokens)
+	}
+	return false, nil
+}
+
+// wants applies the filters on policy versions. A row whose versions are not
+// known passes neither of them.
+func (p *plan) wants(r *store.MergedRow) bool {
+	if p.versionMin != nil && (r.VersionMin == nil || *r.VersionMin < *p.versionMin) {
+		return false
+	}
+	return p.versionMax == nil || r.VersionMax != nil && *r.VersionMax <= *p.versionMax
+}
+
+// ensureAll merges everything that policy has not merged.
+func (a *API) ensureAll(ctx context.Context, policy merge.Policy) error {
+	if err := a.s.WaitDrained(ctx, a.s.NewestBatch()); err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		list, err := a.s.Rollouts(ctx, store.Filter{}, after, planPage)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		keys := make([]int64, len(list))
+		for i := range list {
+			keys[i] = list[i].Key
+		}
+		after = keys[len(keys)-1]
+		if err := a.m.Ensure(ctx, keys, policy); err != nil {
+			return err
+		}
+	}
+}
