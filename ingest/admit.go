@@ -10,8 +10,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"icecore/ingest/wire"
 	"icecore/problem"
+	"icecore/wire"
 )
 
 // gate bounds what ingest holds: open requests, and the bytes of their bodies.

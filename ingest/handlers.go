@@ -11,10 +11,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"icecore/ingest/wire"
 	"icecore/problem"
 	"icecore/store"
 	"icecore/trace"
+	"icecore/wire"
 )
 
 // Store is what ingest needs of the store.

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"icecore/ingest/wire"
+	"icecore/wire"
 )
 
 // Options configures the handlers. The zero value of each field means its

@@ -7,10 +7,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"icecore/ingest/wire"
 	"icecore/problem"
 	"icecore/store"
 	"icecore/trace"
+	"icecore/wire"
 )
 
 // rolloutAnswer is the rollout as it stands, and how firmly.

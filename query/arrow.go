@@ -21,6 +21,7 @@ type arrowSink struct {
 	schema *arrow.Schema
 	w      *ipc.Writer
 	b      *array.RecordBuilder
+	long   longLists
 	n      int
 	col    int
 }
@@ -46,9 +47,10 @@ func newArrowSink(w io.Writer, p *plan, codec string) *arrowSink {
 	case "lz4":
 		opts = append(opts, ipc.WithLZ4())
 	}
-	return &arrowSink{raw: w, schema: schema, w: ipc.NewWriter(w, opts...), b: array.NewRecordBuilder(memory.DefaultAllocator, schema)}
+	return &arrowSink{raw: w, schema: schema, w: ipc.NewWriter(w, opts...), b: array.NewRecordBuilder(memory.DefaultAllocator, shortSchema)}
 }
 
+// next gives the builder of the next column that is no long list.
 func (s *arrowSink) next() array.Builder {
 	s.col++
 	return s.b.Field(s.col - 1)
@@ -106,9 +108,7 @@ func (s *arrowSink) row(r *row, k *planRollout) error {
 			return fmt.Errorf("make Arrow row: %w", err)
 		}
 	}
-	s.tokens(r)
-	s.mask(r)
-	s.logprobs(r)
+	s.long.add(r)
 	s.spans(r)
 	s.i32(r.promptLength())
 	s.i32(r.trajectory().TrainedTokens)
@@ -131,48 +131,6 @@ func (s *arrowSink) row(r *row, k *planRollout) error {
 	s.flag(r.trajectory().Rewritten)
 	s.n++
 	return nil
-}
-
-func (s *arrowSink) tokens(r *row) {
-	l := s.next().(*array.ListBuilder)
-	l.Append(true)
-	v := l.ValueBuilder().(*array.Int32Builder)
-	v.Reserve(r.length)
-	for _, piece := range r.tokens {
-		v.AppendValues(piece, nil)
-	}
-}
-
-func (s *arrowSink) mask(r *row) {
-	l := s.next().(*array.ListBuilder)
-	l.Append(true)
-	mask := make([]int8, r.length)
-	for _, span := range r.spans {
-		if span.Trainable {
-			for i := span.Start; i < span.End; i++ {
-				mask[i] = 1
-			}
-		}
-	}
-	l.ValueBuilder().(*array.Int8Builder).AppendValues(mask, nil)
-}
-
-func (s *arrowSink) logprobs(r *row) {
-	l := s.next().(*array.ListBuilder)
-	l.Append(true)
-	v := l.ValueBuilder().(*array.Float32Builder)
-	v.Reserve(r.length)
-	at := 0
-	for i, span := range r.spans {
-		v.AppendNulls(span.Start - at)
-		if p := r.spanLogprobs(i); p == nil {
-			v.AppendNulls(span.End - span.Start)
-		} else {
-			v.AppendValues(p.Values, p.Known)
-		}
-		at = span.End
-	}
-	v.AppendNulls(r.length - at)
 }
 
 // sampling is what a span tells of how it was sampled.
@@ -245,7 +203,9 @@ func (s *arrowSink) flush() error {
 	if s.n == 0 {
 		return nil
 	}
-	rec := s.b.NewRecordBatch()
+	short := s.b.NewRecordBatch()
+	defer short.Release()
+	rec := s.long.into(short)
 	defer rec.Release()
 	s.n = 0
 	if err := s.w.Write(rec); err != nil {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"icecore/ingest/wire"
 	"icecore/merge"
 	"icecore/problem"
 	"icecore/store"
 	"icecore/trace"
+	"icecore/wire"
 )
 
 func (a *API) rollouts(c echo.Context) error {

@@ -2,13 +2,13 @@ package query
 
 import (
 	"encoding/json"
-	"math"
 	"strconv"
 
 	"icecore/merge"
 	"icecore/merge/pass"
 	"icecore/store"
 	"icecore/trace"
+	"icecore/wire"
 )
 
 type merged = pass.Merged
@@ -126,7 +126,7 @@ func (r *row) appendTokens(out []byte) []byte {
 			for j := range l.Len() {
 				out = separate(out, s.Start+j)
 				v, known := l.At(j)
-				out = appendFloat(out, v, known)
+				out = wire.AppendLogprob(out, v, known)
 			}
 		}
 		at = s.End
@@ -164,23 +164,6 @@ func appendNulls(out []byte, from, to int) []byte {
 		out = append(separate(out, i), "null"...)
 	}
 	return out
-}
-
-// appendFloat writes a float32 so that reading it gives the same bits; what is
-// not finite is written as a string, as the contract says.
-func appendFloat(out []byte, v float32, known bool) []byte {
-	f := float64(v)
-	switch {
-	case !known:
-		return append(out, "null"...)
-	case math.IsNaN(f):
-		return append(out, `"NaN"`...)
-	case math.IsInf(f, 1):
-		return append(out, `"Infinity"`...)
-	case math.IsInf(f, -1):
-		return append(out, `"-Infinity"`...)
-	}
-	return strconv.AppendFloat(out, f, 'g', -1, 32)
 }
 
 func quoted(s string) []byte {

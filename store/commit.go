@@ -32,6 +32,8 @@ type committer struct {
 	st    *statements
 	next  counters
 	cache *rolloutCache
+	// unsure: the last commit failed, and memory may differ from what is stored.
+	unsure bool
 
 	stopOnce sync.Once
 	stopping chan struct{}
@@ -171,7 +173,9 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	if err := c.s.checkDisk(); err != nil {
 		return 0, err
 	}
-	before := c.next
+	if err := c.resync(ctx); err != nil {
+		return 0, err
+	}
 	k := &commit{c: c, batch: c.next.batch, now: time.Now().UnixMicro(), rows: map[*table]*rows{},
 		rollouts: map[string]*Rollout{}}
 	defer k.release()
@@ -180,18 +184,14 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 			err = fmt.Errorf("commit: %v\n%s", p, debug.Stack())
 		}
 		if err != nil {
-			// What memory holds may now be ahead of what is stored.
-			c.next = before
-			c.cache.clear()
-			for _, r := range k.rollouts {
-				c.s.heads.drop(r.Key)
-			}
+			c.undo(ctx, k)
 		}
 	}()
-	if k.tx, err = c.conn.BeginTx(ctx, nil); err != nil {
+	// Statements prepared on a connection would be prepared again by a sql.Tx,
+	// each time they are used.
+	if _, err := c.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return 0, fmt.Errorf("begin in control database: %w", err)
 	}
-	defer k.tx.Rollback() //nolint:errcheck // after a commit this does nothing
 	for _, o := range ops {
 		if err := o.run(ctx, k); err != nil {
 			return 0, err
@@ -204,7 +204,7 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	if err := failpoint.Hit("commit.before"); err != nil {
 		return 0, fmt.Errorf("commit control database: %w", err)
 	}
-	if err := k.tx.Commit(); err != nil {
+	if _, err := c.conn.ExecContext(ctx, "COMMIT"); err != nil {
 		return 0, fmt.Errorf("commit control database: %w", err)
 	}
 	if err := failpoint.Hit("commit.after"); err != nil {
@@ -221,10 +221,35 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	return k.batch - 1, nil
 }
 
+// undo forgets what memory took over from a commit that failed. Whether it
+// failed before or after it became durable cannot be known, so the counters are
+// read again before the next one.
+func (c *committer) undo(ctx context.Context, k *commit) {
+	_, _ = c.conn.ExecContext(ctx, "ROLLBACK") // without a transaction there is nothing to undo
+	c.cache.clear()
+	for _, r := range k.rollouts {
+		c.s.heads.drop(r.Key)
+	}
+	c.unsure = true
+}
+
+// resync reads the counters again after a failed commit, and tells the drainer
+// of a batch that became durable nevertheless.
+func (c *committer) resync(ctx context.Context) error {
+	if !c.unsure {
+		return nil
+	}
+	if err := c.loadCounters(ctx); err != nil {
+		return err
+	}
+	c.s.drainer.journalled(c.next.batch-1, 0)
+	c.unsure = false
+	return nil
+}
+
 // commit is one group commit in the making.
 type commit struct {
 	c        *committer
-	tx       *sql.Tx
 	batch    int64
 	now      int64
 	rows     map[*table]*rows
@@ -247,8 +272,6 @@ func (k *commit) to(t *table) *rows {
 	return r
 }
 
-func (k *commit) stmt(ctx context.Context, s *sql.Stmt) *sql.Stmt { return k.tx.StmtContext(ctx, s) }
-
 // rollout finds a rollout; nil: there is none.
 func (k *commit) rollout(ctx context.Context, id string) (*Rollout, error) {
 	if r := k.rollouts[id]; r != nil {
@@ -258,7 +281,7 @@ func (k *commit) rollout(ctx context.Context, id string) (*Rollout, error) {
 		k.rollouts[id] = r
 		return r, nil
 	}
-	r, err := scanRollout(k.stmt(ctx, k.c.st.findRollout).QueryRowContext(ctx, id))
+	r, err := scanRollout(k.c.st.findRollout.QueryRowContext(ctx, id))
 	if r != nil {
 		r.published = true
 		k.rollouts[id] = r
@@ -274,7 +297,7 @@ func (k *commit) needRollout(ctx context.Context, id string) (*Rollout, error) {
 	}
 	r = &Rollout{Key: k.c.next.rollout, ID: id, CreatedAt: k.now, UpdatedAt: k.now, dirty: true}
 	k.c.next.rollout++
-	if _, err := k.stmt(ctx, k.c.st.addRollout).ExecContext(ctx, r.Key, r.ID, r.CreatedAt, r.UpdatedAt); err != nil {
+	if _, err := k.c.st.addRollout.ExecContext(ctx, r.Key, r.ID, r.CreatedAt, r.UpdatedAt); err != nil {
 		return nil, fmt.Errorf("open rollout %s: %w", id, err)
 	}
 	k.rollouts[id] = r
@@ -291,7 +314,7 @@ func (k *commit) write(ctx context.Context) (wrote bool, bytes int64, err error)
 		}
 		changed = true
 		r.UpdatedAt = k.now
-		if err := r.save(ctx, k.stmt(ctx, k.c.st.setRollout)); err != nil {
+		if err := r.save(ctx, k.c.st.setRollout); err != nil {
 			return false, 0, err
 		}
 		r.dirty = false
@@ -312,7 +335,7 @@ func (k *commit) write(ctx context.Context) (wrote bool, bytes int64, err error)
 		if err != nil {
 			return false, 0, err
 		}
-		if _, err := k.stmt(ctx, k.c.st.putJournal).ExecContext(ctx, k.batch, t.name, n, payload); err != nil {
+		if _, err := k.c.st.putJournal.ExecContext(ctx, k.batch, t.name, n, payload); err != nil {
 			return false, 0, fmt.Errorf("write journal: %w", err)
 		}
 		wrote = true
@@ -325,7 +348,7 @@ func (k *commit) write(ctx context.Context) (wrote bool, bytes int64, err error)
 		return false, 0, nil
 	}
 	for i, f := range k.c.next.fields() {
-		if _, err := k.stmt(ctx, k.c.st.setMeta).ExecContext(ctx, counterNames[i], *f); err != nil {
+		if _, err := k.c.st.setMeta.ExecContext(ctx, counterNames[i], *f); err != nil {
 			return false, 0, fmt.Errorf("write counters: %w", err)
 		}
 	}

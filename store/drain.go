@@ -60,7 +60,7 @@ func (d *drainer) journalled(batch, bytes int64) {
 	if d.newest == d.drained {
 		d.oldestWait = time.Now()
 	}
-	d.newest = batch
+	d.newest = max(d.newest, batch)
 	d.pending += bytes
 	if d.pending >= d.s.opts.DrainBytes {
 		signal(d.urgent)
@@ -387,7 +387,7 @@ func (d *drainer) prune(ctx context.Context, upTo int64) error {
 		}
 		return nil
 	}
-	_, err := d.s.committer.submit(ctx, 0, func(ctx context.Context, k *commit) error { return stmt(ctx, k.tx) })
+	_, err := d.s.committer.submit(ctx, 0, func(ctx context.Context, k *commit) error { return stmt(ctx, k.c.conn) })
 	if errors.Is(err, ErrClosed) {
 		// While closing the committer is gone and its connection free.
 		return stmt(ctx, d.s.committer.conn)

@@ -64,7 +64,7 @@ func (k *commit) putTrace(ctx context.Context, t *trace.Trace, attributes []byte
 	key := traceHash(t.TraceID)
 	var have []byte
 	var haveRollout, haveKey int64
-	err := k.stmt(ctx, k.c.st.findTrace).QueryRowContext(ctx, key).Scan(&have, &haveRollout, &haveKey)
+	err := k.c.st.findTrace.QueryRowContext(ctx, key).Scan(&have, &haveRollout, &haveKey)
 	known := err == nil
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return Outcome{}, fmt.Errorf("look up trace: %w", err)
@@ -109,7 +109,7 @@ func (k *commit) putTrace(ctx context.Context, t *trace.Trace, attributes []byte
 	k.c.next.trace++
 	tapeKey := k.placeTrace(h, r, t, traceKey, seq, promptLen, f, state)
 	k.traceRow(t, r, traceKey, tapeKey, content, promptHash)
-	if _, err := k.stmt(ctx, k.c.st.putTrace).ExecContext(ctx, key, content, traceKey, r.Key, k.batch); err != nil {
+	if _, err := k.c.st.putTrace.ExecContext(ctx, key, content, traceKey, r.Key, k.batch); err != nil {
 		return Outcome{}, fmt.Errorf("index trace: %w", err)
 	}
 	return Outcome{Status: Stored}, k.touch(ctx, r, t, key)
@@ -191,7 +191,7 @@ func (k *commit) touch(ctx context.Context, r *Rollout, t *trace.Trace, key []by
 	}
 	r.carry(t)
 	var announcedIn int64
-	err := k.stmt(ctx, k.c.st.dropIntent).QueryRowContext(ctx, key).Scan(&announcedIn)
+	err := k.c.st.dropIntent.QueryRowContext(ctx, key).Scan(&announcedIn)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (k *commit) rolloutByKey(ctx context.Context, key int64) (*Rollout, error) 
 		}
 	}
 	var id string
-	err := k.tx.QueryRowContext(ctx, `SELECT rollout_id FROM rollouts WHERE rollout_key = ?`, key).Scan(&id)
+	err := k.c.conn.QueryRowContext(ctx, `SELECT rollout_id FROM rollouts WHERE rollout_key = ?`, key).Scan(&id)
 	if err != nil {
 		return nil, fmt.Errorf("look up rollout %d: %w", key, err)
 	}

@@ -50,7 +50,7 @@ func (k *commit) putIntent(ctx context.Context, i *trace.Intent) (Outcome, error
 	key := traceHash(i.TraceID)
 	var content []byte
 	var rolloutKey, traceKey int64
-	err := k.stmt(ctx, k.c.st.findTrace).QueryRowContext(ctx, key).Scan(&content, &rolloutKey, &traceKey)
+	err := k.c.st.findTrace.QueryRowContext(ctx, key).Scan(&content, &rolloutKey, &traceKey)
 	if err == nil {
 		return Outcome{Status: Duplicate}, nil
 	}
@@ -58,7 +58,7 @@ func (k *commit) putIntent(ctx context.Context, i *trace.Intent) (Outcome, error
 		return Outcome{}, fmt.Errorf("look up trace %s: %w", i.TraceID, err)
 	}
 	var seq, started *int64
-	err = k.stmt(ctx, k.c.st.findIntent).QueryRowContext(ctx, key).Scan(&rolloutKey, &seq, &started)
+	err = k.c.st.findIntent.QueryRowContext(ctx, key).Scan(&rolloutKey, &seq, &started)
 	if err == nil {
 		r, err := k.rolloutByKey(ctx, rolloutKey)
 		if err != nil {
@@ -77,7 +77,7 @@ func (k *commit) putIntent(ctx context.Context, i *trace.Intent) (Outcome, error
 	if err != nil {
 		return Outcome{}, err
 	}
-	if _, err := k.stmt(ctx, k.c.st.putIntent).ExecContext(ctx, key, i.TraceID, r.Key, i.Seq, i.StartedAt); err != nil {
+	if _, err := k.c.st.putIntent.ExecContext(ctx, key, i.TraceID, r.Key, i.Seq, i.StartedAt); err != nil {
 		return Outcome{}, fmt.Errorf("store intent %s: %w", i.TraceID, err)
 	}
 	r.OpenIntents++
@@ -99,7 +99,7 @@ func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error
 	}
 	var have trace.Reward
 	var haveRollout int64
-	err = k.stmt(ctx, k.c.st.findReward).QueryRowContext(ctx, w.RewardID).Scan(&haveRollout, &have.TraceID, &have.Name,
+	err = k.c.st.findReward.QueryRowContext(ctx, w.RewardID).Scan(&haveRollout, &have.TraceID, &have.Name,
 		&have.Source, &have.Revision, &have.Value, &have.At, &have.Metadata)
 	switch {
 	case err == nil:
@@ -120,7 +120,7 @@ func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error
 	}
 	var otherID string
 	var otherValue float64
-	err = k.stmt(ctx, k.c.st.findRevision).QueryRowContext(ctx, r.Key, w.TraceID, w.Name, w.Source, w.Revision).Scan(&otherID, &otherValue)
+	err = k.c.st.findRevision.QueryRowContext(ctx, r.Key, w.TraceID, w.Name, w.Source, w.Revision).Scan(&otherID, &otherValue)
 	switch {
 	case err == nil && otherValue == w.Value:
 		return Outcome{Status: Duplicate}, nil
@@ -135,7 +135,7 @@ func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error
 	if w.Metadata != nil {
 		metadata = string(w.Metadata)
 	}
-	if _, err := k.stmt(ctx, k.c.st.putReward).ExecContext(ctx, w.RewardID, r.Key, w.TraceID, w.Name, w.Source, w.Revision,
+	if _, err := k.c.st.putReward.ExecContext(ctx, w.RewardID, r.Key, w.TraceID, w.Name, w.Source, w.Revision,
 		w.Value, w.At, metadata, k.now); err != nil {
 		return Outcome{}, fmt.Errorf("store reward %s: %w", w.RewardID, err)
 	}

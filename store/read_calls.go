@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"icecore/trace"
 )
@@ -69,8 +72,10 @@ const loadKeys = 512
 
 func (s *Store) load(ctx context.Context, keys []int64, byKey map[int64]*RolloutCalls, from, through int64) error {
 	for at := 0; at < len(keys); at += loadKeys {
-		where := fmt.Sprintf("WHERE rollout_key IN %s AND batch > %d AND batch <= %d",
-			inList(keys[at:min(at+loadKeys, len(keys))]), from, through)
+		part := keys[at:min(at+loadKeys, len(keys))]
+		// The range lets DuckDB skip row groups; rollouts of one time lie together.
+		where := fmt.Sprintf("WHERE rollout_key BETWEEN %d AND %d AND rollout_key IN %s AND batch > %d AND batch <= %d",
+			slices.Min(part), slices.Max(part), inList(part), from, through)
 		if err := s.loadTapes(ctx, byKey, where); err != nil {
 			return err
 		}
@@ -99,17 +104,63 @@ func (s *Store) loadTapes(ctx context.Context, byKey map[int64]*RolloutCalls, wh
 	if err != nil {
 		return fmt.Errorf("load tapes: %w", err)
 	}
-	err = s.wh().query(ctx, eachRow(func(c *columnsOf) error {
-		key, r, start := c.i64(), byKey[c.i64()], c.i32()
-		t := r.tapes[key]
-		if t == nil || start != t.end() {
-			return fmt.Errorf("tape %d: the ids before position %d are missing", key, start)
+	return s.loadChunks(ctx, byKey, where)
+}
+
+// chunk is a piece of a tape in DuckDB's memory.
+type chunk struct {
+	tape  *tape
+	start int
+	ids   []int32
+}
+
+// loadChunks copies the ids of tapes out of DuckDB's memory, once. Sorting the
+// few chunks here costs less than having DuckDB sort rows with lists.
+func (s *Store) loadChunks(ctx context.Context, byKey map[int64]*RolloutCalls, where string) error {
+	var chunks []chunk
+	var held []arrow.RecordBatch
+	defer func() {
+		for _, rec := range held {
+			rec.Release()
 		}
-		t.own = append(t.own, c.ids()...)
-		return nil
-	}), `SELECT tape_key, rollout_key, start, token_ids FROM ice.tape_chunks `+where+` ORDER BY tape_key, start`)
+	}()
+	err := s.wh().query(ctx, func(rec arrow.RecordBatch) error {
+		rec.Retain()
+		held = append(held, rec)
+		return eachRow(func(c *columnsOf) error {
+			key, r, start := c.i64(), byKey[c.i64()], c.i32()
+			t := r.tapes[key]
+			if t == nil {
+				return fmt.Errorf("tape %d is missing", key)
+			}
+			chunks = append(chunks, chunk{t, start, c.ids()})
+			return nil
+		})(rec)
+	}, `SELECT tape_key, rollout_key, start, token_ids FROM ice.tape_chunks `+where)
 	if err != nil {
 		return fmt.Errorf("load tapes: %w", err)
+	}
+	slices.SortFunc(chunks, func(a, b chunk) int {
+		if a.tape != b.tape {
+			return cmp.Compare(a.tape.key, b.tape.key)
+		}
+		return cmp.Compare(a.start, b.start)
+	})
+	for len(chunks) > 0 {
+		n, ids := 1, len(chunks[0].ids)
+		for n < len(chunks) && chunks[n].tape == chunks[0].tape {
+			ids += len(chunks[n].ids)
+			n++
+		}
+		t := chunks[0].tape
+		t.own = slices.Grow(t.own, ids)
+		for _, c := range chunks[:n] {
+			if c.start != t.end() {
+				return fmt.Errorf("load tapes: tape %d lacks the ids before position %d", t.key, c.start)
+			}
+			t.own = append(t.own, c.ids...)
+		}
+		chunks = chunks[n:]
 	}
 	return nil
 }
@@ -173,6 +224,7 @@ func (s *Store) LoadLogprobs(ctx context.Context, rs []*RolloutCalls) (map[int64
 		}
 	}
 	for at := 0; at < len(keys) && len(calls) > 0; at += loadKeys {
+		part := keys[at:min(at+loadKeys, len(keys))]
 		err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
 			key := c.i64()
 			l := out[key]
@@ -184,8 +236,9 @@ func (s *Store) LoadLogprobs(ctx context.Context, rs []*RolloutCalls) (map[int64
 			}
 			c.addFloats(l)
 			return nil
-		}), `SELECT trace_key, start, logprobs FROM ice.logprob_chunks WHERE rollout_key IN `+
-			inList(keys[at:min(at+loadKeys, len(keys))])+` ORDER BY trace_key, start`)
+		}), `SELECT trace_key, start, logprobs FROM ice.logprob_chunks WHERE `+
+			fmt.Sprintf("rollout_key BETWEEN %d AND %d AND rollout_key IN ", slices.Min(part), slices.Max(part))+inList(part)+
+			` ORDER BY trace_key, start`)
 		if err != nil {
 			return nil, fmt.Errorf("load log-probs: %w", err)
 		}

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"icecore/ingest"
-	"icecore/ingest/wire"
 	"icecore/merge"
 	"icecore/trace"
+	"icecore/wire"
 )
 
 // config is what a server can be told. It is shared by serve and demo.
@@ -26,12 +26,14 @@ type config struct {
 	MergePolicies []string      `help:"Merge policies that are published unasked: strict_tree, per_request, polar_compat, polar_compat(end_of_turn=ID)." default:"strict_tree" sep:";" placeholder:"POLICY"`
 	MergeQuiet    time.Duration `help:"How long a rollout must bring nothing new before it is merged unasked." default:"1s"`
 
-	MemoryLimit  string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
-	Threads      int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
-	TempDir      string        `help:"Where DuckDB spills; empty: tmp in the data directory." placeholder:"DIR"`
-	DiskFloor    string        `help:"Free space below which nothing is taken in; 0B: no floor." default:"256MiB" placeholder:"SIZE"`
-	DrainEvery   time.Duration `help:"How long a stored trace may wait until SQL sees it." default:"200ms"`
-	RebuildIndex bool          `help:"Rebuild the trace index from warehouse and journal before serving."`
+	MemoryLimit     string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
+	Threads         int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
+	TempDir         string        `help:"Where DuckDB spills; empty: tmp in the data directory." placeholder:"DIR"`
+	DiskFloor       string        `help:"Free space below which nothing is taken in; 0B: no floor." default:"256MiB" placeholder:"SIZE"`
+	DrainEvery      time.Duration `help:"How long a stored trace may wait until SQL sees it." default:"200ms"`
+	CheckpointEvery time.Duration `help:"How long drained traces may wait for a checkpoint of the warehouse." default:"30s"`
+	CheckpointBytes string        `help:"Drained journal that makes the warehouse checkpoint at once." default:"128MiB" placeholder:"SIZE"`
+	RebuildIndex    bool          `help:"Rebuild the trace index from warehouse and journal before serving."`
 
 	MaxRequest  string        `help:"Largest request, inflated." default:"64MiB" placeholder:"SIZE"`
 	MaxItems    int           `help:"Most items in one request." default:"10000"`
@@ -42,6 +44,7 @@ type config struct {
 	ReadTimeout time.Duration `help:"How long a client may send nothing." default:"30s"`
 	LogLevel    string        `help:"debug, info, warn or error." default:"info" enum:"debug,info,warn,error"`
 	LogFormat   string        `help:"text or json." default:"text" enum:"text,json"`
+	Profile     bool          `help:"Serve Go profiles at /debug/pprof/."`
 	StopTimeout time.Duration `help:"How long a stop waits for requests and streams." default:"30s"`
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	_ "net/http/pprof" // reached only with --profile
 	"os/exec"
 	"runtime/debug"
 	"sync/atomic"
@@ -86,7 +87,7 @@ func listen(cfg config) (net.Listener, error) {
 
 func (s *server) startParts(ctx context.Context) error {
 	cfg := s.cfg
-	sizes := map[string]string{"--disk-floor": cfg.DiskFloor}
+	sizes := map[string]string{"--disk-floor": cfg.DiskFloor, "--checkpoint-bytes": cfg.CheckpointBytes}
 	if cfg.MemoryLimit != "" {
 		sizes["--memory-limit"] = cfg.MemoryLimit
 	}
@@ -104,7 +105,7 @@ func (s *server) startParts(ctx context.Context) error {
 	var runner atomic.Pointer[pass.Runner]
 	s.store, err = store.Open(ctx, store.Options{Dir: cfg.Data, Owner: "icecore serve on " + s.addr, Log: s.log,
 		MemoryLimit: size["--memory-limit"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
-		DrainInterval: cfg.DrainEvery, RebuildIndex: cfg.RebuildIndex, Probe: probe(ctx),
+		DrainInterval: cfg.DrainEvery, CheckpointInterval: cfg.CheckpointEvery, CheckpointBytes: size["--checkpoint-bytes"], RebuildIndex: cfg.RebuildIndex, Probe: probe(ctx),
 		// What is drained before the runner exists, the runner finds itself.
 		OnDrain: func(keys []int64) {
 			if r := runner.Load(); r != nil {
@@ -161,6 +162,9 @@ func (s *server) routes() (*echo.Echo, error) {
 	e.GET("/readyz", s.ready)
 	e.GET("/v1/status", s.status)
 	//e.POST("/v1/verify", s.verify)
+	if s.cfg.Profile {
+		e.GET("/debug/pprof/*", echo.WrapHandler(http.DefaultServeMux))
+	}
 	return e, nil
 }
 

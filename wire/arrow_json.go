@@ -125,13 +125,13 @@ func scalars(a arrow.Array) func(i int) ([]byte, *trace.Error) {
 	case *array.Boolean:
 		return func(i int) ([]byte, *trace.Error) { return strconv.AppendBool(nil, a.Value(i)), nil }
 	case *array.Float32:
-		return func(i int) ([]byte, *trace.Error) { return appendLogprob(nil, a.Value(i), true), nil }
+		return func(i int) ([]byte, *trace.Error) { return AppendLogprob(nil, a.Value(i), true), nil }
 	case *array.Float64:
 		return func(i int) ([]byte, *trace.Error) {
 			if v := a.Value(i); !math.IsNaN(v) && !math.IsInf(v, 0) {
 				return strconv.AppendFloat(nil, v, 'g', -1, 64), nil
 			}
-			return appendLogprob(nil, float32(a.Value(i)), true), nil
+			return AppendLogprob(nil, float32(a.Value(i)), true), nil
 		}
 	case *array.Timestamp:
 		unit := a.DataType().(*arrow.TimestampType).Unit.Multiplier()

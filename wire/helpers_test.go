@@ -15,7 +15,7 @@ import (
 // capture reads one recorded NDJSON file, or skips.
 func capture(tb testing.TB, name string) []byte {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("../../testdata/captures", name+".ndjson.zst"))
+	raw, err := os.ReadFile(filepath.Join("../testdata/captures", name+".ndjson.zst"))
 	if err != nil {
 		tb.Skip("no captures: ", err)
 	}

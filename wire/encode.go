@@ -185,12 +185,14 @@ func (e *encoder) logprobs(l *trace.Logprobs) {
 			e.out = append(e.out, ',')
 		}
 		v, known := l.At(i)
-		e.out = appendLogprob(e.out, v, known)
+		e.out = AppendLogprob(e.out, v, known)
 	}
 	e.out = append(e.out, ']')
 }
 
-func appendLogprob(dst []byte, v float32, known bool) []byte {
+// AppendLogprob appends a log-probability so that reading it gives the same bits:
+// null when it is not known, a string when it is not finite.
+func AppendLogprob(dst []byte, v float32, known bool) []byte {
 	f := float64(v)
 	switch {
 	case !known:

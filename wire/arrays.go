@@ -60,16 +60,21 @@ func shortNumber(w []byte, j int) (v uint64, n int) {
 	if j+8 > len(w) {
 		return 0, 0
 	}
-	// Digits become 0 to 9; a byte's top bit is set in other if it is no digit
-	// (carries only disturb bytes behind the first such one).
-	x := binary.LittleEndian.Uint64(w[j:]) ^ 0x3030303030303030
-	other := (x + 0x7676767676767676 | x) & 0x8080808080808080
-	if other == 0 {
+	// Digits have bit 4 set, and a comma or white space has not: the first such
+	// byte ends the number. The next number waits for this, and for no more.
+	x := binary.LittleEndian.Uint64(w[j:])
+	end := ^x & 0x1010101010101010
+	if end == 0 {
 		return 0, 0
 	}
-	n = bits.TrailingZeros64(other) / 8
-	// As eight digits with zeros in front: pairs, then fours, then all.
-	x <<= 64 - 8*n
+	n = bits.TrailingZeros64(end) / 8
+	// Shifted so that zeros stand in front of what are digits, 0 to 9: any byte
+	// that is none has its top bit set in other.
+	x = (x ^ 0x3030303030303030) << (64 - 8*n)
+	if other := (x + 0x7676767676767676 | x) & 0x8080808080808080; other != 0 {
+		return 0, 0
+	}
+	// Pairs, then fours, then all eight.
 	x = x*10 + x>>8
 	const low = 0x000000FF000000FF
 	return (x&low*(100+1_000_000<<32) + x>>16&low*(1+10_000<<32)) >> 32, n

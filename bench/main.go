@@ -1,0 +1,66 @@
+// Command bench measures icecore against what bounds it: decoding against the
+// JSON scanner, durable writes against the disk, delivery against a file. Each
+// pair is measured in one run, because only ratios survive a noisy machine.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+)
+
+func main() {
+	bin := flag.String("bin", "bin/icecore", "the server's binary")
+	captures := flag.String("captures", "testdata/captures", "captured rollouts")
+	only := flag.String("only", "", "run only the parts whose names contain this")
+	rounds := flag.Int("rounds", 6, "copies of the captures that are sent")
+	flag.Parse()
+	b := &bench{bin: *bin, rounds: *rounds}
+	if err := b.run(*captures, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run over one set of captures.
+type bench struct {
+	bin    string
+	rounds int
+	lines  [][]byte
+}
+
+func (b *bench) run(captures, only string) error {
+	var err error
+	if b.lines, err = readCaptures(captures); err != nil {
+		return err
+	}
+	size := 0
+	for _, l := range b.lines {
+		size += len(l)
+	}
+	fmt.Printf("icecore bench: %d processors, %s, %d captured traces of %.1f MB JSON\n",
+		runtime.NumCPU(), runtime.Version(), len(b.lines), float64(size)/1e6)
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"decode and ingest as NDJSON", b.ingestJSON},
+		{"ingest as Arrow", b.ingestArrow},
+		{"acknowledgement", b.acknowledge},
+		{"bytes on disk", b.disk},
+		{"growth", b.growth},
+		{"linking", b.linking},
+		{"delivery", b.delivery},
+	} {
+		if !strings.Contains(part.name, only) {
+			continue
+		}
+		fmt.Printf("\n== %s\n", part.name)
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
