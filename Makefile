@@ -1,0 +1,96 @@
+# icecore: every task of a developer. `make` alone lists them.
+
+GO            ?= go
+TAGS          := duckdb_arrow
+FUZZTIME      ?= 30s
+TORTURE_ROUNDS ?= 3
+TORTURE_FLAGS ?=
+BENCH_FLAGS   ?=
+PYTHON        ?= python3
+# All Go code, ours only.
+GOFILES       := find . -name '*.go' -not -path '*/node_modules/*' -not -path './.venv/*'
+
+# Pinned: a linter's next version finds other things.
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI         := bin/golangci-lint-$(GOLANGCI_VERSION)
+
+# The version is that of the nearest tag, else of the newest release in the
+# changelog; before the first release it is what the source says.
+VERSION := $(or $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null),$(shell sed -n 's/^\#\# \[\([0-9][^]]*\)\].*/\1/p' CHANGELOG.md 2>/dev/null | head -n 1))
+LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION))
+# Outside a repository that git will read, the revision cannot be stamped.
+VCS     := $(if $(shell git rev-parse HEAD 2>/dev/null),,-buildvcs=false)
+
+# The binary is rebuilt when go says so, not when make does.
+.PHONY: help demo run build test check fmt lint bench fuzz torture venv clean
+.DEFAULT_GOAL := help
+
+## help: list these targets
+help:
+	@echo 'icecore, a trajectory warehouse for RL of language agents. Targets:'
+	@sed -n 's/^## *\([a-z]*\): *\(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+
+## demo: build, start a fresh server, import captured rollouts, show what became of them
+demo: build
+	bin/icecore demo
+
+## run: build and serve ./icecore-data on 127.0.0.1:7470
+run: build
+	bin/icecore serve
+
+## build: make bin/icecore
+build:
+	$(GO) build -trimpath $(VCS) -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/icecore ./cmd/icecore
+
+## test: what must pass: format, vet, all tests but torture with the race detector, every example in the docs
+test: check build venv
+	ICECORE_BINARY='$(CURDIR)/bin/icecore' ICECORE_PYTHON='$(CURDIR)/.venv/bin/python' \
+		$(GO) test -race -timeout 20m -tags $(TAGS) $$($(GO) list -tags $(TAGS) ./... | grep -v '/torture$$')
+
+## check: gofmt and go vet alone
+check:
+	@bad=$$($(GOFILES) | xargs gofmt -l); \
+		if [ -n "$$bad" ]; then echo "not formatted (make fmt):"; echo "$$bad"; exit 1; fi
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) vet -tags '$(TAGS) failpoint' ./...
+
+## fmt: format all Go code
+fmt:
+	$(GOFILES) | xargs gofmt -w -s
+
+## lint: golangci-lint with .golangci.yml (its first run builds the linter, some minutes)
+lint: $(GOLANGCI)
+	$(GOLANGCI) run ./...
+
+$(GOLANGCI):
+	GOBIN='$(CURDIR)/bin' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv bin/golangci-lint $@
+
+## bench: measure ingest, drain, merge and delivery, and print a report
+bench: build
+	$(GO) run -tags $(TAGS) ./bench $(BENCH_FLAGS)
+
+## fuzz: run every fuzz target for FUZZTIME (30s) each
+fuzz:
+	@grep -rHoE --include='*_test.go' --exclude-dir=.venv --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | \
+	sed 's|^\(.*\)/[^/]*:func \(.*\)$$|\1 \2|' | sort -u | \
+	while read -r pkg target; do \
+		echo "fuzz $$pkg $$target for $(FUZZTIME)"; \
+		$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+## torture: kill the server at every dangerous place, TORTURE_ROUNDS (3) times over, and check that nothing acknowledged is lost
+torture:
+	$(GO) test -count=1 -timeout 60m -tags '$(TAGS) failpoint' ./torture/... -torture.rounds=$(TORTURE_ROUNDS) $(TORTURE_FLAGS)
+
+## venv: make .venv with what the tests of the Python examples need
+venv: .venv/made
+.venv/made: requirements-test.txt
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "python3 lacks its venv module (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	@touch $@
+
+## clean: remove what these targets made (never data)
+clean:
+	rm -rf bin dist .venv
