@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"strings"
 	"syscall"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"icecore/problem"
 	"icecore/store"
@@ -30,16 +32,22 @@ type Store interface {
 
 // API serves the ingest half of the HTTP contract.
 type API struct {
-	s    Store
-	gate *gate
-	opts Options
+	s     Store
+	gate  *gate
+	opts  Options
+	items *prometheus.CounterVec
 }
 
 // New makes the handlers over s.
 func New(s Store, opts Options) *API {
 	opts = opts.WithDefaults()
-	return &API{s: s, opts: opts, gate: &gate{opts: opts}}
+	return &API{s: s, opts: opts, gate: &gate{opts: opts}, items: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "icecore", Name: "items_total", Help: "Items answered, by path, by what became of them, and why they were refused.",
+	}, []string{"path", "status", "code"})}
 }
+
+// Collectors are the metrics of ingest, for a Prometheus registry.
+func (a *API) Collectors() []prometheus.Collector { return []prometheus.Collector{a.items} }
 
 // Register adds the routes.
 func (a *API) Register(e *echo.Echo) {
@@ -83,8 +91,12 @@ func contentType(c echo.Context) string {
 }
 
 func unsupported(have string, want ...string) error {
+	hint := ""
+	if have == echo.MIMEApplicationForm {
+		hint = " (with curl: --json, or -H 'Content-Type: application/json')"
+	}
 	return problem.New(http.StatusUnsupportedMediaType, "unsupported_media_type",
-		"the content type "+have+" is not supported here: send "+strings.Join(want, ", "))
+		"the content type "+have+" is not supported here: send "+strings.Join(want, ", ")+hint)
 }
 
 func (a *API) traces(c echo.Context) error {
@@ -140,11 +152,7 @@ func serve[T any](a *API, c echo.Context, decode func([]byte, wire.Limits) ([]wi
 			return storeProblem(err)
 		}
 	}
-	held, err := a.hold(c.Request().Context(), ack, batch)
-	if err != nil {
-		return err
-	}
-	return answer(c, items, outcomes, held)
+	return answer(a, c, items, outcomes, a.hold(c.Request().Context(), ack, batch))
 }
 
 // The three levels of acknowledgement. "received" allows an earlier answer;
@@ -156,6 +164,11 @@ const (
 )
 
 func ackOf(c echo.Context) (string, error) {
+	for name := range c.QueryParams() {
+		if name != "ack" {
+			return "", problem.BadParameter(name, "is not a parameter of this path")
+		}
+	}
 	switch ack := c.QueryParam("ack"); ack {
 	case "", ackDurable, ackReceived:
 		return ackDurable, nil
@@ -168,15 +181,15 @@ func ackOf(c echo.Context) (string, error) {
 
 // hold waits for what ack asks beyond durability. When that cannot be had, the
 // answer says durable: the items are stored.
-func (a *API) hold(ctx context.Context, ack string, batch int64) (string, error) {
+func (a *API) hold(ctx context.Context, ack string, batch int64) string {
 	if ack != ackQueryable {
-		return ackDurable, nil
+		return ackDurable
 	}
 	if err := a.s.WaitDrained(ctx, batch); err != nil {
 		a.opts.Log.Warn("answered durable instead of queryable", "err", err)
-		return ackDurable, nil
+		return ackDurable
 	}
-	return ackQueryable, nil
+	return ackQueryable
 }
 
 func decodeProblem(err error) error {
@@ -192,7 +205,8 @@ func decodeProblem(err error) error {
 func storeProblem(err error) error {
 	var p *problem.Problem
 	switch {
-	case errors.Is(err, store.ErrDiskFull), errors.Is(err, syscall.ENOSPC), strings.Contains(err.Error(), "disk is full"):
+	case errors.Is(err, store.ErrDiskFull), errors.Is(err, syscall.ENOSPC), strings.Contains(err.Error(), "disk is full"),
+		strings.Contains(err.Error(), "No space left on device"): // as SQLite says it, and DuckDB
 		p = problem.Busy(http.StatusServiceUnavailable, "disk_full", "too little disk space is left; nothing of this request was stored", 10)
 	case errors.Is(err, store.ErrClosed):
 		p = problem.Busy(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down; nothing of this request was stored", 5)
@@ -215,7 +229,7 @@ type answerItem struct {
 
 // answer writes one entry per item in the order sent. outcomes has one entry
 // per valid item.
-func answer[T any](c echo.Context, items []wire.Item[T], outcomes []store.Outcome, ack string) error {
+func answer[T any](a *API, c echo.Context, items []wire.Item[T], outcomes []store.Outcome, ack string) error {
 	out := make([]answerItem, len(items))
 	refused := 0
 	for i := range items {
@@ -228,6 +242,7 @@ func answer[T any](c echo.Context, items []wire.Item[T], outcomes []store.Outcom
 			refused++
 			out[i].Code, out[i].Message = o.Err.Code, o.Err.Error()
 		}
+		a.items.WithLabelValues(c.Path(), string(o.Status), string(out[i].Code)).Inc()
 	}
 	status := http.StatusOK
 	switch {
@@ -242,7 +257,10 @@ func answer[T any](c echo.Context, items []wire.Item[T], outcomes []store.Outcom
 func writeJSON(c echo.Context, status int, v any) error {
 	c.Response().Header().Set(echo.HeaderContentType, typeJSON)
 	c.Response().WriteHeader(status)
-	return json.NewEncoder(c.Response()).Encode(v)
+	if err := json.NewEncoder(c.Response()).Encode(v); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
 }
 
 // asFault finds the fault of one item in err.

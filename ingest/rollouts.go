@@ -68,11 +68,7 @@ func serveRollout[T any](a *API, c echo.Context, decode func([]byte, wire.Limits
 		p.Field = o.Err.Field
 		return p
 	}
-	held, err := a.hold(c.Request().Context(), ack, batch)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, rolloutAnswer{&r, o.Status, held})
+	return writeJSON(c, http.StatusOK, rolloutAnswer{&r, o.Status, a.hold(c.Request().Context(), ack, batch)})
 }
 
 // fieldProblem answers a fault in the one item of a request.
@@ -87,9 +83,14 @@ func fieldProblem(err error) error {
 
 // rolloutID reads the path's rollout id, which may be percent-encoded.
 func rolloutID(c echo.Context) (string, error) {
-	id, err := url.PathUnescape(c.Param("rollout_id"))
-	if err != nil {
-		return "", problem.BadParameter("rollout_id", "is not well encoded")
+	id := c.Param("rollout_id")
+	// Echo routes by the raw path where net/url keeps one; else the path is
+	// decoded already, and what still looks encoded is the id itself.
+	if c.Request().URL.RawPath != "" {
+		var err error
+		if id, err = url.PathUnescape(id); err != nil {
+			return "", problem.BadParameter("rollout_id", "is not well encoded")
+		}
 	}
 	if fault := trace.ValidateID("rollout_id", id); fault != nil {
 		return "", problem.BadParameter("rollout_id", fault.Message)

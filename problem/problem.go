@@ -39,7 +39,7 @@ func (p *Problem) Unwrap() error { return p.Cause }
 
 // New makes a Problem.
 func New(status int, code, detail string) *Problem {
-	return &Problem{Type: "/docs/errors#" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+	return &Problem{Type: "urn:icecore:error:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
 // BadParameter says that a query parameter or path element is wrong.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -69,9 +72,14 @@ const (
 
 // pathID reads an id from the path, where it may be percent-encoded.
 func pathID(c echo.Context, name string) (string, error) {
-	id, err := url.PathUnescape(c.Param(name))
-	if err != nil {
-		return "", problem.BadParameter(name, "is not well encoded")
+	id := c.Param(name)
+	// Echo routes by the raw path where net/url keeps one; else the path is
+	// decoded already, and what still looks encoded is the id itself.
+	if c.Request().URL.RawPath != "" {
+		var err error
+		if id, err = url.PathUnescape(id); err != nil {
+			return "", problem.BadParameter(name, "is not well encoded")
+		}
 	}
 	if fault := trace.ValidateID(name, id); fault != nil {
 		return "", problem.BadParameter(name, fault.Message)
@@ -155,6 +163,13 @@ var filterNames = []string{"rollout_id", "group_id", "task_id", "harness", "spli
 // "one of".
 func filterOf(c echo.Context) (store.Filter, error) {
 	q := c.QueryParams()
+	for name, known := range map[string][]string{"status": trace.FinishStatuses, "split": trace.Splits} {
+		for _, v := range q[name] {
+			if !slices.Contains(known, v) {
+				return store.Filter{}, problem.BadParameter(name, strconv.Quote(v)+" is not one of "+strings.Join(known, ", "))
+			}
+		}
+	}
 	complete, err := optBool(c, "complete")
 	return store.Filter{RolloutIDs: q["rollout_id"], GroupIDs: q["group_id"], TaskIDs: q["task_id"], Harnesses: q["harness"],
 		Splits: q["split"], Models: q["model"], Statuses: q["status"], Complete: complete}, err
@@ -172,6 +187,11 @@ func fault(err error) error {
 		return problem.New(http.StatusNotFound, "not_found", "nothing is stored under this id")
 	case errors.Is(err, store.ErrClosed):
 		return problem.Busy(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down", 5)
+	case errors.Is(err, store.ErrWarehouse):
+		p = problem.Busy(http.StatusServiceUnavailable, "warehouse_behind",
+			"the warehouse does not take in what was stored; it is tried again", 1)
+		p.Cause = err
+		return p
 	case errors.Is(err, pass.ErrTooManyPolicies):
 		return problem.New(http.StatusBadRequest, "too_many_policies", err.Error())
 	}
@@ -181,5 +201,8 @@ func fault(err error) error {
 func writeJSON(c echo.Context, v any) error {
 	c.Response().Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	c.Response().WriteHeader(http.StatusOK)
-	return json.NewEncoder(c.Response()).Encode(v)
+	if err := json.NewEncoder(c.Response()).Encode(v); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
 }

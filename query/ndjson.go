@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"icecore/store"
 )
 
 // ndjsonSink writes one JSON object per row, with the columns of the Arrow
@@ -14,7 +16,7 @@ type ndjsonSink struct {
 }
 
 func (s *ndjsonSink) row(r *row, k *planRollout) error {
-	b := r.appendTokens(append(s.buf, '{'))
+	b := r.appendTokens(append(s.buf, '{'), appendSampling)
 	str := func(name, v string) {
 		b = append(append(b, `,"`...), name...)
 		b = append(b, `":`...)
@@ -66,11 +68,52 @@ func (s *ndjsonSink) row(r *row, k *planRollout) error {
 	flag("is_last", r.index == k.rows-1)
 	flag("logprobs_complete", r.logprobsComplete())
 	flag("truncated", r.truncated())
-	s.buf = append(b, '}', '\n')
+	b = append(b, '}', '\n')
+	s.buf = b
 	if len(s.buf) > 1<<20 {
 		return s.flush()
 	}
 	return nil
+}
+
+// appendSampling writes what the spans of the Arrow schema say beyond place and
+// trace.
+func appendSampling(out []byte, c *store.Call) []byte {
+	opt := func(name string, known bool, put func([]byte) []byte) {
+		out = append(append(append(out, `,"`...), name...), `":`...)
+		if !known {
+			out = append(out, "null"...)
+			return
+		}
+		out = put(out)
+	}
+	num := func(name string, v *int64) {
+		opt(name, v != nil, func(b []byte) []byte { return strconv.AppendInt(b, *v, 10) })
+	}
+	float := func(name string, v *float64) {
+		opt(name, v != nil, func(b []byte) []byte { return strconv.AppendFloat(b, *v, 'g', -1, 64) })
+	}
+	str := func(name, v string) {
+		opt(name, v != "", func(b []byte) []byte { return append(b, quoted(v)...) })
+	}
+	how := samplingOf(c.Sampling)
+	num("policy_version", c.PolicyVersion)
+	opt("policy_version_spans", len(c.Versions) > 0, func(b []byte) []byte {
+		b = append(b, '[')
+		for i, v := range c.Versions {
+			b = strconv.AppendInt(append(separate(b, i), `{"start":`...), v.Start, 10)
+			b = append(strconv.AppendInt(append(b, `,"version":`...), v.Version, 10), '}')
+		}
+		return append(b, ']')
+	})
+	float("temperature", how.Temperature)
+	float("top_p", how.TopP)
+	num("top_k", how.TopK)
+	str("logprobs_mode", how.LogprobsMode)
+	str("status", string(c.Status))
+	str("finish_reason", c.FinishReason)
+	str("kind", string(c.Kind))
+	return out
 }
 
 func (s *ndjsonSink) flush() error {

@@ -281,7 +281,7 @@ func (a *API) rolloutTrajectories(c echo.Context) error {
 			out = append(out, ',')
 		}
 		row := newRow(m, r.ID, p, i, logprobs)
-		out = append(row.appendTokens(append(out, '{')), '}')
+		out = append(row.appendTokens(append(out, '{'), nil), '}')
 	}
 	out = appendDispositions(append(out, `],"dispositions":{`...), m)
 	out = appendBoundaries(append(out, `},"boundaries":[`...), m)

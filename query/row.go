@@ -89,8 +89,9 @@ func (r *row) versions() (lo, hi *int64) {
 	return lo, hi
 }
 
-// appendTokens writes the fields of a trajectory as JSON, without braces.
-func (r *row) appendTokens(out []byte) []byte {
+// appendTokens writes the fields of a trajectory as JSON, without braces. how,
+// when set, adds to a span how its call was sampled.
+func (r *row) appendTokens(out []byte, how func([]byte, *store.Call) []byte) []byte {
 	out = append(append(out, `"trajectory_id":`...), quoted(r.id)...)
 	out = append(out, `,"token_ids":[`...)
 	comma := false
@@ -139,6 +140,9 @@ func (r *row) appendTokens(out []byte) []byte {
 		out = strconv.AppendInt(append(out, `,"start":`...), int64(s.Start), 10)
 		out = strconv.AppendInt(append(out, `,"end":`...), int64(s.End), 10)
 		out = strconv.AppendBool(append(out, `,"trainable":`...), s.Trainable)
+		if how != nil {
+			out = how(out, r.call(i))
+		}
 		out = append(out, '}')
 	}
 	out = append(out, `],"history_rewritten":`...)

@@ -22,10 +22,9 @@ func (c *columnsOf) next() arrow.Array {
 	return c.rec.Column(c.col - 1)
 }
 
-func (c *columnsOf) i64() int64   { return c.next().(*array.Int64).Value(c.row) }
-func (c *columnsOf) i32() int     { return int(c.next().(*array.Int32).Value(c.row)) }
-func (c *columnsOf) flag() bool   { return c.next().(*array.Boolean).Value(c.row) }
-func (c *columnsOf) f64() float64 { return c.next().(*array.Float64).Value(c.row) }
+func (c *columnsOf) i64() int64 { return c.next().(*array.Int64).Value(c.row) }
+func (c *columnsOf) i32() int   { return int(c.next().(*array.Int32).Value(c.row)) }
+func (c *columnsOf) flag() bool { return c.next().(*array.Boolean).Value(c.row) }
 
 func (c *columnsOf) optI64() *int64 {
 	a := c.next().(*array.Int64)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	_ "modernc.org/sqlite" // the "sqlite" driver
 )
@@ -18,39 +19,41 @@ type control struct {
 	read  *sql.DB
 }
 
-func openControl(path string) (*control, error) {
-	dsn := func(extra url.Values) string {
-		v := url.Values{"_pragma": {
-			"journal_mode(WAL)",
-			// FULL makes a commit durable before it returns; anything less
-			// would acknowledge what a power cut can take back.
-			"synchronous(FULL)",
-			"busy_timeout(10000)",
-			"foreign_keys(1)",
-			"cache_size(-65536)",
-			// The committer must not stop for a checkpoint of the write-ahead
-			// log: a goroutine of its own does them.
-			"wal_autocheckpoint(0)",
-			"journal_size_limit(67108864)",
-		}}
-		for k, s := range extra {
-			v[k] = s
-		}
-		return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()
+// controlPragmas hold for every connection.
+var controlPragmas = []string{
+	"journal_mode(WAL)",
+	// FULL makes a commit durable before it returns; anything less would
+	// acknowledge what a power cut can take back.
+	"synchronous(FULL)",
+	"busy_timeout(10000)",
+	"foreign_keys(1)",
+	"cache_size(-65536)",
+	// The committer must not stop for a checkpoint of the write-ahead log: a
+	// goroutine of its own does them.
+	"wal_autocheckpoint(0)",
+	"journal_size_limit(67108864)",
+}
+
+// creationPragmas count only before the first table is made. A page of 16 KiB
+// keeps a journal payload's overflow chain short.
+var creationPragmas = []string{"page_size(16384)", "auto_vacuum(INCREMENTAL)"}
+
+func controlDSN(path, mode string) string {
+	v := url.Values{"_pragma": controlPragmas, "mode": {mode}}
+	if mode == "rwc" {
+		v["_pragma"] = append(slices.Clone(creationPragmas), controlPragmas...)
 	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()
+}
+
+func openControl(path string) (*control, error) {
 	c := &control{path: path}
 	var err error
-	if c.write, err = sql.Open("sqlite", dsn(url.Values{"_txlock": {"immediate"}})); err != nil {
+	if c.write, err = sql.Open("sqlite", controlDSN(path, "rwc")); err != nil {
 		return nil, fmt.Errorf("open control database: %w", err)
 	}
 	c.write.SetMaxOpenConns(1)
-	// A page of 16 KiB keeps a journal payload's overflow chain short. It has
-	// to be set before the first table is made.
-	if _, err := c.write.ExecContext(context.Background(), `PRAGMA page_size = 16384`); err != nil {
-		_ = c.write.Close()
-		return nil, fmt.Errorf("open control database %s: %w", path, err)
-	}
-	if c.read, err = sql.Open("sqlite", dsn(url.Values{"mode": {"ro"}})); err != nil {
+	if c.read, err = sql.Open("sqlite", controlDSN(path, "ro")); err != nil {
 		_ = c.write.Close()
 		return nil, fmt.Errorf("open control database: %w", err)
 	}
@@ -82,6 +85,18 @@ type statements struct {
 	findRollout, addRollout, setRollout                    *sql.Stmt
 	putJournal, setMeta                                    *sql.Stmt
 	findReward, findRevision, putReward                    *sql.Stmt
+
+	all []*sql.Stmt
+}
+
+// close gives the statements up. SQLite moves its log into the database file
+// only when the last connection has none left.
+func (s *statements) close() error {
+	var errs []error
+	for _, st := range s.all {
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func prepareOn(ctx context.Context, db *sql.Conn) (*statements, error) {
@@ -112,6 +127,7 @@ func prepareOn(ctx context.Context, db *sql.Conn) (*statements, error) {
 			return nil, fmt.Errorf("prepare control statement: %w", err)
 		}
 		*p.to = st
+		s.all = append(s.all, st)
 	}
 	return s, nil
 }

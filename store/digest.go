@@ -22,8 +22,8 @@ func (d *digest) bytes(tag byte, v []byte, present bool) {
 	}
 	d.buf = append(d.buf[:0], tag)
 	d.buf = binary.LittleEndian.AppendUint64(d.buf, uint64(len(v)))
-	d.h.Write(d.buf) //nolint:errcheck // a hash does not fail
-	d.h.Write(v)     //nolint:errcheck // a hash does not fail
+	d.h.Write(d.buf)
+	d.h.Write(v)
 }
 
 func (d *digest) str(tag byte, v string) { d.bytes(tag, []byte(v), v != "") }
@@ -116,9 +116,9 @@ func (d *digest) versions(tag byte, spans []trace.VersionSpan) {
 // known.
 func contentHash(promptHash, attributes []byte) []byte {
 	h := sha256.New()
-	h.Write([]byte{byte(len(promptHash))}) //nolint:errcheck // a hash does not fail
-	h.Write(promptHash)                    //nolint:errcheck // a hash does not fail
-	h.Write(attributes)                    //nolint:errcheck // a hash does not fail
+	h.Write([]byte{byte(len(promptHash))})
+	h.Write(promptHash)
+	h.Write(attributes)
 	return h.Sum(nil)
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,6 +24,9 @@ type drainer struct {
 	kick   chan struct{}
 	urgent chan struct{}
 	packer *bodyPacker
+	// unsure: a drain failed. Whether the warehouse holds it all the same only
+	// the warehouse knows.
+	unsure bool
 
 	mu           sync.Mutex
 	newest       int64 // newest batch in the journal
@@ -77,7 +81,7 @@ func (d *drainer) wait(ctx context.Context, batch int64) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("wait for the warehouse: %w", err)
+			return fmt.Errorf("%w: %w", ErrWarehouse, err)
 		}
 		signal(d.urgent)
 		select {
@@ -113,16 +117,26 @@ func (d *drainer) loop(ctx context.Context) {
 		if err := d.drainAll(ctx); err != nil {
 			d.s.log.Error("drain failed; it will be tried again", "err", err)
 			d.s.metrics.drainFailed()
-			select {
-			case <-time.After(retryDrain):
-				signal(d.kick)
-			case <-d.stopping:
-			}
+			d.rest()
 			continue
 		}
 		if err := d.maybeCheckpoint(ctx, false); err != nil {
 			d.s.log.Error("checkpoint failed; it will be tried again", "err", err)
+			// Readers need not wait until then.
+			if err := d.heal(ctx); err != nil {
+				d.s.log.Error("the warehouse stays out of order; it will be tried again", "err", err)
+			}
+			d.rest()
 		}
+	}
+}
+
+// rest waits before something that failed is tried again.
+func (d *drainer) rest() {
+	select {
+	case <-time.After(retryDrain):
+		signal(d.kick)
+	case <-d.stopping:
 	}
 }
 
@@ -146,19 +160,88 @@ func (d *drainer) drainAll(ctx context.Context) error {
 		d.mu.Unlock()
 		if err != nil {
 			// The transaction may or may not hold what the packer remembers.
-			d.packer = newBodyPacker()
+			d.packer, d.unsure = newBodyPacker(), true
 			return err
 		}
 		if !more {
 			return nil
 		}
+		// A journal that grows as fast as it is drained must be pruned too.
+		if err := d.maybeCheckpoint(ctx, false); err != nil {
+			return err
+		}
 	}
+}
+
+// reckon reads where the two databases stand.
+func (d *drainer) reckon(ctx context.Context) error {
+	drained, err := d.s.wh().int(ctx, `SELECT max(last_batch) FROM ice.drains`)
+	if err != nil {
+		return err
+	}
+	var newest, pending, uncheckpointed sql.NullInt64
+	err = d.s.control.read.QueryRowContext(ctx, `SELECT max(batch), sum(length(payload)) FILTER (WHERE batch > ?1),
+		sum(length(payload)) FILTER (WHERE batch <= ?1) FROM journal`, drained).Scan(&newest, &pending, &uncheckpointed)
+	if err != nil {
+		return fmt.Errorf("read journal: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drained = drained
+	d.newest = max(d.newest, newest.Int64, drained)
+	d.pending, d.uncheckpoint = pending.Int64, uncheckpointed.Int64
+	if !uncheckpointed.Valid {
+		d.checkpointed = drained
+	}
+	return nil
+}
+
+// heal sees to it that the warehouse can be used, and finds out where it stands
+// after a failure.
+func (d *drainer) heal(ctx context.Context) error {
+	healed, err := d.s.wh().heal()
+	if err != nil {
+		return err
+	}
+	if healed {
+		d.s.log.Warn("the warehouse was opened anew")
+	}
+	if healed || d.unsure {
+		d.packer, d.unsure = newBodyPacker(), true
+		if err := d.catchUp(ctx); err != nil {
+			return err
+		}
+		d.unsure = false
+	}
+	return nil
+}
+
+// catchUp takes in what a failed drain has moved all the same.
+func (d *drainer) catchUp(ctx context.Context) error {
+	d.mu.Lock()
+	before := d.drained
+	d.mu.Unlock()
+	if err := d.reckon(ctx); err != nil {
+		return err
+	}
+	var keys []int64
+	err := d.s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+		keys = append(keys, c.i64())
+		return nil
+	}), `SELECT DISTINCT rollout_key FROM ice.traces WHERE batch > ?`, before)
+	if err == nil && d.s.opts.OnDrain != nil && len(keys) > 0 {
+		d.s.opts.OnDrain(keys)
+	}
+	return err
 }
 
 // drainOnce moves at most DrainBytes of journal, whole batches, in one
 // warehouse transaction that also records the last of them.
 func (d *drainer) drainOnce(ctx context.Context) (more bool, err error) {
 	started := time.Now()
+	if err := d.heal(ctx); err != nil {
+		return false, err
+	}
 	load, err := d.load(ctx)
 	if err != nil || load.last == 0 {
 		return false, err
@@ -190,17 +273,19 @@ func (d *drainer) drainOnce(ctx context.Context) (more bool, err error) {
 	d.oldestWait = time.Now()
 	close(d.changed)
 	d.changed = make(chan struct{})
-	more = d.newest > d.drained
 	d.mu.Unlock()
 	d.s.metrics.drained(load.rows, load.bytes, time.Since(started))
 	if d.s.opts.OnDrain != nil && len(keys) > 0 {
 		d.s.opts.OnDrain(keys)
 	}
-	return more, nil
+	return load.cut, nil
 }
 
-// journalLoad is what one drain moves.
+// journalLoad is what one drain moves. cut says that the journal holds more.
+// (What is committed meanwhile is no part of that: it wakes the drainer anew, and
+// is drained together with what else comes within DrainInterval.)
 type journalLoad struct {
+	cut   bool
 	last  int64
 	bytes int64
 	rows  int64
@@ -244,6 +329,7 @@ func (d *drainer) load(ctx context.Context) (*journalLoad, error) {
 			return nil, fmt.Errorf("read journal: %w", err)
 		}
 		if l.last != batch && l.bytes >= d.s.opts.DrainBytes {
+			l.cut = true
 			return l, nil
 		}
 		t := journalTable(part)
@@ -381,16 +467,38 @@ func (d *drainer) maybeCheckpoint(ctx context.Context, force bool) error {
 
 // prune deletes journal batches; the committer does it, being the only writer.
 func (d *drainer) prune(ctx context.Context, upTo int64) error {
+	keep := keptPages
 	stmt := func(ctx context.Context, db execer) error {
 		if _, err := db.ExecContext(ctx, `DELETE FROM journal WHERE batch <= ?`, upTo); err != nil {
 			return fmt.Errorf("prune journal: %w", err)
 		}
-		return nil
+		return giveBack(ctx, db, keep)
 	}
 	_, err := d.s.committer.submit(ctx, 0, func(ctx context.Context, k *commit) error { return stmt(ctx, k.c.conn) })
 	if errors.Is(err, ErrClosed) {
 		// While closing the committer is gone and its connection free.
+		keep = 0
 		return stmt(ctx, d.s.committer.conn)
 	}
 	return err
+}
+
+// keptPages is how many free pages the control database keeps for the next
+// journal batches: 16 MiB.
+const keptPages = 1024
+
+// giveBack shrinks the control database to what it needs; the journal would
+// otherwise leave its largest extent behind.
+func giveBack(ctx context.Context, db execer, keep int) error {
+	var free int
+	if err := db.QueryRowContext(ctx, `PRAGMA freelist_count`).Scan(&free); err != nil {
+		return fmt.Errorf("prune journal: %w", err)
+	}
+	if free <= keep {
+		return nil
+	}
+	if _, err := db.ExecContext(ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, free-keep)); err != nil {
+		return fmt.Errorf("prune journal: %w", err)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -49,7 +50,11 @@ func (r *Rollout) MarshalJSON() ([]byte, error) {
 	if len(j.Metadata) == 0 {
 		j.Metadata = json.RawMessage("null")
 	}
-	return json.Marshal(j)
+	out, err := json.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("encode rollout %s: %w", r.ID, err)
+	}
+	return out, nil
 }
 
 // FormatTime writes microseconds since the Unix epoch as RFC 3339, UTC.

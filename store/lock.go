@@ -50,8 +50,10 @@ func describeHolder(text string) string {
 }
 
 func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	return nil
 }
 
 // release drops the lock. The file stays: removing it would race with a process

@@ -135,7 +135,12 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 			st.DiskBytes[name] = info.Size()
 		}
 	}
-	rows, err := s.wh().db.QueryContext(ctx, `SELECT tag, memory_usage_bytes FROM duckdb_memory() WHERE memory_usage_bytes > 0`)
+	conn, giveBack, err := s.wh().conn(ctx)
+	if err != nil {
+		return st, err
+	}
+	defer giveBack()
+	rows, err := conn.QueryContext(ctx, `SELECT tag, memory_usage_bytes FROM duckdb_memory() WHERE memory_usage_bytes > 0`)
 	if err != nil {
 		return st, fmt.Errorf("ask DuckDB for its memory: %w", err)
 	}

@@ -81,10 +81,16 @@ func (s *Store) Publish(ctx context.Context, merges []*Merge) error {
 		}
 	}
 	var adds []addition
+	var held []arrow.RecordBatch
+	defer func() {
+		for _, rec := range held {
+			rec.Release()
+		}
+	}()
 	for _, r := range []*rows{gens, traces, trajs} {
 		if r.n > 0 {
 			rec := r.record()
-			defer rec.Release()
+			held = append(held, rec)
 			adds = append(adds, addition{r.table, []arrow.RecordBatch{rec}})
 		}
 	}

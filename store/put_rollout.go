@@ -139,10 +139,16 @@ func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error
 		w.Value, w.At, metadata, k.now); err != nil {
 		return Outcome{}, fmt.Errorf("store reward %s: %w", w.RewardID, err)
 	}
-	row := k.to(tableRewards)
+	rewardRow(k.to(tableRewards), w, r.Key, r.ID, k.now, k.batch)
+	o.Status = Stored
+	return o, nil
+}
+
+// rewardRow appends a reward to the warehouse's table.
+func rewardRow(row *rows, w *trace.Reward, rolloutKey int64, rolloutID string, storedAt, batch int64) {
 	row.str(w.RewardID)
-	row.i64(r.Key)
-	row.str(r.ID)
+	row.i64(rolloutKey)
+	row.str(rolloutID)
 	row.optStr(w.TraceID)
 	row.str(w.Name)
 	row.optStr(w.Source)
@@ -150,11 +156,9 @@ func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error
 	row.f64(w.Value)
 	row.optTime(w.At)
 	row.optJSON(w.Metadata)
-	row.time(k.now)
-	row.i64(k.batch)
+	row.time(storedAt)
+	row.i64(batch)
 	row.end()
-	o.Status = Stored
-	return o, nil
 }
 
 func sameReward(a, b *trace.Reward) bool {
@@ -171,7 +175,7 @@ func (s *Store) PatchRollout(ctx context.Context, id string, p *trace.RolloutPat
 			return err
 		}
 		r.patch(p)
-		r.dirty = true
+		r.dirty, r.UpdatedAt = true, k.now
 		after = *r
 		return nil
 	})
@@ -191,7 +195,7 @@ func (s *Store) FinishRollout(ctx context.Context, id string, f *trace.Finish) (
 		switch {
 		case r.Status == "":
 			r.Status, r.Error, r.FinishedAt = f.Status, f.Error, &k.now
-			r.dirty, r.published = true, false
+			r.dirty, r.published, r.UpdatedAt = true, false, k.now
 			out = Outcome{Status: Stored}
 		case r.Status == f.Status && r.Error == f.Error:
 			out = Outcome{Status: Duplicate}

@@ -17,26 +17,28 @@ import (
 // rollouts and rewards that the control database does not know, and moves the
 // counters beyond every key in use. It is one transaction: killed halfway, it
 // has not happened, and the flag makes the next start do it.
-func (s *Store) rebuild(ctx context.Context) error {
-	s.log.Warn("rebuilding the trace index from warehouse and journal")
-	set := `INSERT INTO meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`
-	if _, err := s.control.write.ExecContext(ctx, set, "rebuilding", 1); err != nil {
-		return fmt.Errorf("rebuild index: %w", err)
+//
+// lost says that the warehouse lacks batches that the journal does not hold any
+// more.
+func (s *Store) rebuild(ctx context.Context, lost bool) error {
+	s.log.Warn("rebuilding the trace index from warehouse and journal", "lost", lost)
+	if err := s.markRebuilding(ctx, lost); err != nil {
+		return err
 	}
 	tx, err := s.control.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("rebuild index: %w", err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit this does nothing
-	b := &rebuilder{s: s, tx: tx}
+	b := &rebuilder{s: s, tx: tx, lost: lost}
 	for _, step := range []func(context.Context) error{
-		b.rollouts, b.rewards, b.traces, b.counts, b.counters,
+		b.salvage, b.rollouts, b.rewards, b.traces, b.counts, b.counters,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("rebuild index: %w", err)
 		}
 	}
-	if _, err := tx.ExecContext(ctx, set, "rebuilding", 0); err != nil {
+	if _, err := tx.ExecContext(ctx, setMetaText, "rebuilding", 0); err != nil {
 		return fmt.Errorf("rebuild index: %w", err)
 	}
 	if err := failpoint.Hit("rebuild.before_commit"); err != nil {
@@ -49,10 +51,31 @@ func (s *Store) rebuild(ctx context.Context) error {
 	return nil
 }
 
+const setMetaText = `INSERT INTO meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`
+
+// What the counter "rebuilding" says: the next start has to rebuild, and whether
+// after a loss.
+const (
+	rebuildingIndex = 1
+	rebuildingLost  = 2
+)
+
+func (s *Store) markRebuilding(ctx context.Context, lost bool) error {
+	mark := rebuildingIndex
+	if lost {
+		mark = rebuildingLost
+	}
+	if _, err := s.control.write.ExecContext(ctx, setMetaText, "rebuilding", mark); err != nil {
+		return fmt.Errorf("rebuild index: %w", err)
+	}
+	return nil
+}
+
 type rebuilder struct {
-	s  *Store
-	tx *sql.Tx
-	n  int
+	s    *Store
+	tx   *sql.Tx
+	lost bool
+	n    int
 }
 
 func (b *rebuilder) exec(ctx context.Context, text string, args ...any) error {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ import (
 // whatever was not checkpointed is still in the journal. A fault that another
 // start could not repair either (no permission, no space, a newer version) is
 // returned instead.
-func (s *Store) openWarehouse(ctx context.Context, hook func()) (setAside bool, err error) {
+func (s *Store) openWarehouse(hook func()) (setAside bool, err error) {
 	path := filepath.Join(s.opts.Dir, warehouseFile)
 	marker := path + ".opening"
 	if _, err := os.Stat(marker); err == nil && s.opts.Probe != nil {
@@ -83,6 +84,13 @@ func (s *Store) setAside(path string, cause error) (whole bool, err error) {
 		}
 		what, whole = path, true
 	}
+	if whole {
+		// Should this process die before it has rebuilt the index, the next one
+		// would find no trace of the file.
+		if err := s.markRebuilding(context.Background(), true); err != nil {
+			return whole, err
+		}
+	}
 	to := what + ".aside-" + stamp
 	if err := os.Rename(what, to); err != nil {
 		return false, fmt.Errorf("set %s aside: %w", what, err)
@@ -123,15 +131,41 @@ func (s *Store) recover(ctx context.Context, setAside bool) error {
 	if err != nil {
 		return err
 	}
+	gap, err := s.gap(ctx, drained, next)
+	if err != nil {
+		return err
+	}
 	switch {
 	case setAside || s.opts.RebuildIndex || rebuilding != 0:
-		return s.rebuild(ctx)
+		return s.rebuild(ctx, gap || setAside || rebuilding == rebuildingLost)
 	case drained >= max(next, 1):
 		return fmt.Errorf("open store: the warehouse holds batch %d, but the control database has given out only %d: "+
 			"%s is not the one that belongs to %s; put the right one back, or start once with --rebuild-index",
 			drained, next-1, controlFile, warehouseFile)
+	case gap:
+		return fmt.Errorf("open store: the warehouse holds batches up to %d only, and the journal begins after that: "+
+			"%s is missing or older than %s; put the right one back, or start once with --rebuild-index: "+
+			"the traces that only it held are then no longer known, and can be sent again",
+			drained, warehouseFile, controlFile)
 	}
 	return nil
+}
+
+// gap says whether batches are missing between what the warehouse holds and
+// what the journal holds.
+func (s *Store) gap(ctx context.Context, drained, next int64) (bool, error) {
+	lost, err := metaOn(ctx, s.control.write, "lost_through")
+	if err != nil {
+		return false, err
+	}
+	var oldest sql.NullInt64
+	if err := s.control.write.QueryRowContext(ctx, `SELECT min(batch) FROM journal`).Scan(&oldest); err != nil {
+		return false, fmt.Errorf("read journal: %w", err)
+	}
+	if !oldest.Valid {
+		oldest.Int64 = max(next, 1)
+	}
+	return oldest.Int64 > max(drained, lost)+1, nil
 }
 
 // Probe opens a warehouse file and closes it again. Run it in a process of its

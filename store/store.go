@@ -38,6 +38,7 @@ type Store struct {
 
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // Names of the files in a data directory.
@@ -78,7 +79,7 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	if err := migrations.Control(s.control.write, hit); err != nil {
 		return nil, err
 	}
-	setAside, err := s.openWarehouse(ctx, hit)
+	setAside, err := s.openWarehouse(hit)
 	if err != nil {
 		return nil, err
 	}
@@ -100,22 +101,9 @@ func (s *Store) wh() *warehouse { return s.warehouse }
 
 // resume tells the drainer where the two databases stand.
 func (s *Store) resume(ctx context.Context) error {
-	drained, err := s.wh().int(ctx, `SELECT max(last_batch) FROM ice.drains`)
-	if err != nil {
-		return err
-	}
 	d := s.drainer
-	d.drained = drained
-	var newest, pending, uncheckpointed sql.NullInt64
-	err = s.committer.conn.QueryRowContext(ctx, `SELECT max(batch), sum(length(payload)) FILTER (WHERE batch > ?1),
-		sum(length(payload)) FILTER (WHERE batch <= ?1) FROM journal`, drained).Scan(&newest, &pending, &uncheckpointed)
-	if err != nil {
-		return fmt.Errorf("read journal: %w", err)
-	}
-	d.newest = max(newest.Int64, drained)
-	d.pending, d.uncheckpoint = pending.Int64, uncheckpointed.Int64
-	if !uncheckpointed.Valid {
-		d.checkpointed = drained
+	if err := d.reckon(ctx); err != nil {
+		return err
 	}
 	if d.newest > d.drained {
 		d.oldestWait = time.Now()
@@ -142,7 +130,7 @@ const (
 func (s *Store) checkpointControl(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
-	db, err := sql.Open("sqlite", "file:"+s.control.path+"?_pragma=busy_timeout(10000)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(0)")
+	db, err := sql.Open("sqlite", controlDSN(s.control.path, "rw"))
 	if err != nil {
 		s.log.Error("open control database for checkpoints", "err", err)
 		return
@@ -183,7 +171,7 @@ func (s *Store) closeFiles() error {
 		errs = append(errs, s.warehouse.close())
 	}
 	if s.committer != nil {
-		errs = append(errs, s.committer.conn.Close())
+		errs = append(errs, s.committer.st.close(), s.committer.conn.Close())
 	}
 	if s.control != nil {
 		errs = append(errs, s.control.close())

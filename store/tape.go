@@ -129,7 +129,7 @@ func (f *found) hash(prompt trace.Tokens, promptLen int) (sum []byte, state hash
 		h = c
 	}
 	for _, piece := range prompt.Slice(f.hashed, promptLen) {
-		h.Write(trace.Bytes(piece)) //nolint:errcheck // a hash does not fail
+		h.Write(trace.Bytes(piece))
 	}
 	return h.Sum(nil), h.(hash.Cloner)
 }

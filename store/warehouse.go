@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/duckdb/duckdb-go/v2"
@@ -24,6 +25,10 @@ type warehouse struct {
 	db   *sql.DB
 	// writes is held by the one writer: DuckDB would let two run and fail one.
 	writes sync.Mutex
+	// use is held shared by whoever uses db, and alone to replace it.
+	use    sync.RWMutex
+	opts   Options
+	broken atomic.Bool
 }
 
 // openWarehouse opens or makes the file and sets what must hold for every
@@ -33,7 +38,7 @@ func openWarehouse(path string, o Options) (*warehouse, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open warehouse %s: %w", path, err)
 	}
-	w := &warehouse{path: path, db: sql.OpenDB(connector)}
+	w := &warehouse{path: path, db: sql.OpenDB(connector), opts: o}
 	w.db.SetMaxIdleConns(8)
 	// Checkpoints are ours to time: they decide when the journal may shrink.
 	for _, stmt := range []string{
@@ -65,13 +70,13 @@ type addition struct {
 func (w *warehouse) apply(ctx context.Context, adds []addition, before func() error, stmts ...string) error {
 	w.writes.Lock()
 	defer w.writes.Unlock()
-	conn, err := w.db.Conn(ctx)
+	conn, giveBack, err := w.conn(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to warehouse: %w", err)
+		return err
 	}
-	defer conn.Close() //nolint:errcheck // gives the connection back to the pool
+	defer giveBack()
 	if _, err := conn.ExecContext(ctx, "BEGIN TRANSACTION"); err != nil {
-		return fmt.Errorf("begin in warehouse: %w", err)
+		return w.noted(fmt.Errorf("begin in warehouse: %w", err))
 	}
 	err = func() error {
 		for _, s := range stmts {
@@ -100,7 +105,7 @@ func (w *warehouse) apply(ctx context.Context, adds []addition, before func() er
 			err = errors.Join(err, fmt.Errorf("roll back in warehouse: %w", rbErr))
 		}
 	}
-	return err
+	return w.noted(err)
 }
 
 // vectorRows is how many rows a DuckDB data chunk holds.
@@ -171,12 +176,19 @@ func takeError(ed mapping.ErrorData) error {
 // batch is valid during the call only. The driver materialises the result: page
 // what may be large.
 func (w *warehouse) query(ctx context.Context, each func(arrow.RecordBatch) error, text string, args ...any) error {
-	conn, err := w.db.Conn(ctx)
+	conn, giveBack, err := w.conn(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to warehouse: %w", err)
+		return err
 	}
-	defer conn.Close() //nolint:errcheck // gives the connection back to the pool
-	return conn.Raw(func(dc any) error {
+	defer giveBack()
+	// The driver prepares and then runs. Outside a transaction those are two
+	// snapshots, and DuckDB drops a condition such as batch <= 7 for good when no
+	// row breaks it while it prepares: rows committed in between would pass.
+	if _, err := conn.ExecContext(ctx, "BEGIN TRANSACTION READ ONLY"); err != nil {
+		return w.noted(fmt.Errorf("query warehouse: %w", err))
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") //nolint:errcheck // it changed nothing
+	return w.noted(conn.Raw(func(dc any) error {
 		a, err := duckdb.NewArrowFromConn(dc.(driver.Conn))
 		if err != nil {
 			return fmt.Errorf("query warehouse: %w", err)
@@ -195,14 +207,19 @@ func (w *warehouse) query(ctx context.Context, each func(arrow.RecordBatch) erro
 			return fmt.Errorf("query warehouse: %w", err)
 		}
 		return nil
-	})
+	}))
 }
 
 // int runs a query of one row and column; NULL gives 0.
 func (w *warehouse) int(ctx context.Context, text string, args ...any) (int64, error) {
+	conn, giveBack, err := w.conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer giveBack()
 	var v sql.NullInt64
-	if err := w.db.QueryRowContext(ctx, text, args...).Scan(&v); err != nil {
-		return 0, fmt.Errorf("query warehouse: %w", err)
+	if err := conn.QueryRowContext(ctx, text, args...).Scan(&v); err != nil {
+		return 0, w.noted(fmt.Errorf("query warehouse: %w", err))
 	}
 	return v.Int64, nil
 }
@@ -212,8 +229,13 @@ func (w *warehouse) int(ctx context.Context, text string, args ...any) (int64, e
 func (w *warehouse) checkpoint(ctx context.Context) (clean bool, err error) {
 	w.writes.Lock()
 	defer w.writes.Unlock()
-	if _, err := w.db.ExecContext(ctx, "CHECKPOINT"); err != nil {
-		return false, fmt.Errorf("checkpoint warehouse: %w", err)
+	conn, giveBack, err := w.conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer giveBack()
+	if _, err := conn.ExecContext(ctx, "CHECKPOINT"); err != nil {
+		return false, w.noted(fmt.Errorf("checkpoint warehouse: %w", err))
 	}
 	info, err := os.Stat(w.path + ".wal")
 	if errors.Is(err, os.ErrNotExist) {

@@ -35,7 +35,6 @@ const (
 	CodeUnknownPrefix      Code = "unknown_prefix"       // prompt_prefix cannot be resolved
 	CodePromptHashMismatch Code = "prompt_hash_mismatch" // prompt_hash is not that of the prompt
 	CodeConflict           Code = "conflict"             // the same id is stored with other content
-	CodeWrongRollout       Code = "wrong_rollout"        // the id belongs to another rollout
 )
 
 // Errorf-like constructors keep call sites short.

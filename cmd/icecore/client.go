@@ -9,8 +9,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 )
 
@@ -20,6 +23,8 @@ type client struct {
 	base     string
 	http     *http.Client
 	patience time.Duration
+	// notice says once that something is tried again.
+	notice sync.Once
 }
 
 func newClient(base string, patience time.Duration) *client {
@@ -81,6 +86,9 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 		if time.Now().Add(pause).After(deadline) {
 			return nil, fmt.Errorf("%s %s: %w", method, path, err)
 		}
+		c.notice.Do(func() {
+			fmt.Fprintf(os.Stderr, "icecore: %v; trying again for up to %s\n", err, c.patience)
+		})
 		// Spread the clients that were turned away together.
 		pause += time.Duration(rand.Int64N(int64(pause)/4 + 1))
 		select {
@@ -89,6 +97,23 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// reachable says at once when no server is there: waiting for one that was never
+// started helps nobody.
+func (c *client) reachable(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/healthz", nil)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no server listens at %s: start one with icecore serve, or name another with --server", c.base)
+	}
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return nil
 }
 
 // call sends JSON and decodes the JSON answer into out.

@@ -28,12 +28,20 @@ type demoCmd struct {
 
 // Help is shown by demo --help.
 func (demoCmd) Help() string {
-	return `Works in a fresh directory (--data is its parent when given), on a free port unless --listen names one.`
+	return `Works in a fresh temporary directory that it removes at the end (--data is ignored), and on a free port unless
+--listen names one.`
 }
 
 // Run implements the command.
 func (c demoCmd) Run(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "icecore-demo-")
+	parent := ""
+	if c.Data != defaultData {
+		parent = c.Data
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp(parent, "icecore-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -78,8 +86,9 @@ func (c demoCmd) tour(ctx context.Context, base string, w io.Writer) error {
 		return fmt.Errorf("demo: %d items were refused", sum.refused)
 	}
 	cl := newClient(base, time.Minute)
+	p.f("\n2. Merged. sent: ids in all prompts and responses; kept: ids stored, each once.\n")
 	for _, policy := range []string{"strict_tree", "polar_compat(end_of_turn=151645)"} {
-		p.f("\n2. Merged by %s\n", policy)
+		p.f("\n   By %s:\n", policy)
 		if err := showHarnesses(ctx, cl, policy, w); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
@@ -134,7 +143,7 @@ func showHarnesses(ctx context.Context, cl *client, policy string, w io.Writer) 
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	p := printer{w: t}
-	p.f("harness\trollouts\tcalls\ttrajectories\tsampled\ttrained\ttokens sent\tkept\t\n")
+	p.f("harness\trollouts\tcalls\ttrajectories\tsampled\ttrained\tsent\tkept\t\n")
 	for _, h := range a.Harnesses {
 		p.f("%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", h.Harness, h.Rollouts, h.Traces, h.Trajectories, h.Sampled, h.Trained, h.Sent, h.Kept)
 	}
@@ -180,6 +189,9 @@ func showArrow(ctx context.Context, cl *client, w io.Writer) error {
 	p := printer{w: w}
 	for _, f := range r.Schema().Fields() {
 		null := ""
+		if l, ok := f.Type.(*arrow.ListType); ok && l.ElemField().Nullable {
+			null = ", items may be null"
+		}
 		if f.Nullable {
 			null = ", may be null"
 		}

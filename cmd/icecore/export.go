@@ -94,10 +94,10 @@ func (c exportCmd) query() url.Values {
 // run writes page after page and gives the cursor behind the last one written.
 func (c exportCmd) run(ctx context.Context, w io.Writer) (rows int, cursor string, err error) {
 	cl := newClient(c.Server, c.RetryFor)
-	out, err := newPageWriter(c.Format, w)
-	if err != nil {
+	if err := cl.reachable(ctx); err != nil {
 		return 0, "", err
 	}
+	out := newPageWriter(c.Format, w)
 	cursor = c.Cursor
 	for {
 		page, err := c.fetch(ctx, cl, cursor)
@@ -201,11 +201,11 @@ type pageWriter interface {
 	close() error
 }
 
-func newPageWriter(format string, w io.Writer) (pageWriter, error) {
+func newPageWriter(format string, w io.Writer) pageWriter {
 	if format == "ndjson" {
-		return plainPages{w}, nil
+		return plainPages{w}
 	}
-	return &arrowPages{w: w, parquet: format == "parquet"}, nil
+	return &arrowPages{w: w, parquet: format == "parquet"}
 }
 
 type plainPages struct{ w io.Writer }

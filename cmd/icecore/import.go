@@ -85,6 +85,9 @@ func runImport(ctx context.Context, c importCmd, progress io.Writer) (*importSum
 	if err != nil {
 		return nil, err
 	}
+	if err := newClient(c.Server, 0).reachable(ctx); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	im := &importer{c: newClient(c.Server, c.RetryFor), sum: newImportSum(inputs, progress), batches: make(chan *batch)}

@@ -142,6 +142,6 @@ func (s *importSum) print(w io.Writer) {
 		fmt.Fprintf(w, "skipped %s: it holds no traces\n", name) //nolint:errcheck // standard output
 	}
 	took := time.Since(s.started)
-	fmt.Fprintf(w, "imported: %d traces stored, %d duplicates, %d refused, %d attributes, finishes and rewards; %s in %.1f s\n", //nolint:errcheck // standard output
+	fmt.Fprintf(w, "imported: %d traces stored, %d duplicates, %d refused, %d attributes, finishes and rewards; %s of files in %.1f s\n", //nolint:errcheck // standard output
 		s.stored, s.duplicates, s.refused, s.controls, humanSize(s.bytes), took.Seconds())
 }

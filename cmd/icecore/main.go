@@ -17,6 +17,7 @@ type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the server."`
 	Import  importCmd  `cmd:"" help:"Send traces from files to a server."`
 	Export  exportCmd  `cmd:"" help:"Fetch trajectories from a server into a file."`
+	Verify  verifyCmd  `cmd:"" help:"Check everything that is stored, independently of the code that stored it."`
 	Demo    demoCmd    `cmd:"" help:"Start a fresh server, import captured rollouts, and show what became of them."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Probe   probeCmd   `cmd:"" hidden:"" help:"Open a warehouse file and close it again; used by serve."`

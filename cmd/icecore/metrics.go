@@ -11,7 +11,7 @@ import (
 
 func (s *server) registry() (*prometheus.Registry, error) {
 	r := prometheus.NewRegistry()
-	all := append(s.store.Collectors(), collectors.NewGoCollector(),
+	all := append(append(s.store.Collectors(), s.ingest.Collectors()...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &statusCollector{s})
 	for _, c := range all {
 		if err := r.Register(c); err != nil {

@@ -16,31 +16,34 @@ import (
 	"icecore/wire"
 )
 
+// defaultData is where serve keeps everything unless it is told otherwise.
+const defaultData = "./icecore-data"
+
 // config is what a server can be told. It is shared by serve and demo.
 type config struct {
-	Data   string `help:"Data directory; made when absent." default:"./icecore-data" placeholder:"DIR"`
-	Listen string `help:"Address to listen on; port 0 picks a free one and prints it." default:"127.0.0.1:7470" placeholder:"HOST:PORT"`
+	Data   string `help:"Data directory; made when absent (${default})." default:"./icecore-data" placeholder:"DIR"`
+	Listen string `help:"Address to listen on; port 0 picks a free one and prints it (${default})." default:"127.0.0.1:7470" placeholder:"HOST:PORT"`
 	// There are no API keys yet, so whoever reaches the port may write.
 	AllowRemote bool `help:"Allow listening on an address that other machines reach. There is no authentication."`
 
-	MergePolicies []string      `help:"Merge policies that are published unasked: strict_tree, per_request, polar_compat, polar_compat(end_of_turn=ID)." default:"strict_tree" sep:";" placeholder:"POLICY"`
+	MergePolicies []string      `help:"Merge policies that are published unasked: strict_tree, per_request, polar_compat, polar_compat(end_of_turn=ID) (${default})." default:"strict_tree" sep:";" placeholder:"POLICY"`
 	MergeQuiet    time.Duration `help:"How long a rollout must bring nothing new before it is merged unasked." default:"1s"`
 
 	MemoryLimit     string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
 	Threads         int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
 	TempDir         string        `help:"Where DuckDB spills; empty: tmp in the data directory." placeholder:"DIR"`
-	DiskFloor       string        `help:"Free space below which nothing is taken in; 0B: no floor." default:"256MiB" placeholder:"SIZE"`
+	DiskFloor       string        `help:"Free space below which nothing is taken in; 0B: no floor (${default})." default:"256MiB" placeholder:"SIZE"`
 	DrainEvery      time.Duration `help:"How long a stored trace may wait until SQL sees it." default:"200ms"`
 	CheckpointEvery time.Duration `help:"How long drained traces may wait for a checkpoint of the warehouse." default:"30s"`
-	CheckpointBytes string        `help:"Drained journal that makes the warehouse checkpoint at once." default:"128MiB" placeholder:"SIZE"`
+	CheckpointBytes string        `help:"Drained journal that makes the warehouse checkpoint at once (${default})." default:"128MiB" placeholder:"SIZE"`
 	RebuildIndex    bool          `help:"Rebuild the trace index from warehouse and journal before serving."`
 
-	MaxRequest  string        `help:"Largest request, inflated." default:"64MiB" placeholder:"SIZE"`
+	MaxRequest  string        `help:"Largest request, inflated (${default})." default:"64MiB" placeholder:"SIZE"`
 	MaxItems    int           `help:"Most items in one request." default:"10000"`
 	MaxTokens   int           `help:"Most tokens in one trace." default:"1048576"`
-	MaxBody     string        `help:"Largest request or response body kept with a trace." default:"16MiB" placeholder:"SIZE"`
+	MaxBody     string        `help:"Largest request or response body kept with a trace (${default})." default:"16MiB" placeholder:"SIZE"`
 	MaxOpen     int           `help:"Most ingest requests served at once; more are answered 429." default:"64"`
-	MaxBuffered string        `help:"Most request bytes held at once over all requests." default:"512MiB" placeholder:"SIZE"`
+	MaxBuffered string        `help:"Most request bytes held at once over all requests (${default})." default:"512MiB" placeholder:"SIZE"`
 	ReadTimeout time.Duration `help:"How long a client may send nothing." default:"30s"`
 	LogLevel    string        `help:"debug, info, warn or error." default:"info" enum:"debug,info,warn,error"`
 	LogFormat   string        `help:"text or json." default:"text" enum:"text,json"`

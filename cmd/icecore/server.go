@@ -23,7 +23,7 @@ import (
 	"icecore/problem"
 	"icecore/query"
 	"icecore/store"
-	//"icecore/verify"
+	"icecore/verify"
 )
 
 // server is the running whole: parts start in order and stop in reverse.
@@ -161,7 +161,7 @@ func (s *server) routes() (*echo.Echo, error) {
 	e.GET("/healthz", func(c echo.Context) error { return c.String(http.StatusOK, "ok\n") })
 	e.GET("/readyz", s.ready)
 	e.GET("/v1/status", s.status)
-	//e.POST("/v1/verify", s.verify)
+	e.POST("/v1/verify", s.verify)
 	if s.cfg.Profile {
 		e.GET("/debug/pprof/*", echo.WrapHandler(http.DefaultServeMux))
 	}
@@ -216,6 +216,20 @@ func (s *server) status(c echo.Context) error {
 		MergeWaiting    int     `json:"merge_waiting_rollouts"`
 		MergeLagSeconds float64 `json:"merge_lag_seconds"`
 	}{st, version, s.ingest.Open(), s.ingest.Held(), waiting, oldest.Seconds()})
+}
+
+// verify runs the witness inside the server.
+func (s *server) verify(c echo.Context) error {
+	ctx := c.Request().Context()
+	if err := s.store.WaitDrained(ctx, s.store.NewestBatch()); err != nil {
+		return problem.Internal(err)
+	}
+	control, warehouse, drained := s.store.Databases()
+	report, err := verify.Run(ctx, verify.Source{Control: control, Warehouse: warehouse, ThroughBatch: drained}, verify.Options{})
+	if err != nil {
+		return problem.Internal(err)
+	}
+	return c.JSON(http.StatusOK, report)
 }
 
 // crashed says that a child died of its own fault.

@@ -24,6 +24,8 @@ func printVersion(w io.Writer) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "icecore %s (revision %s, %s, %s/%s)\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	if _, err := fmt.Fprintf(w, "icecore %s (revision %s, %s, %s/%s)\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH); err != nil {
+		return fmt.Errorf("print version: %w", err)
+	}
+	return nil
 }

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrWarehouse says that the warehouse cannot take in, or give out, what is
+// stored. It is tried again.
+var ErrWarehouse = errors.New("the warehouse is out of order for now")
+
+// DuckDB gives a database up for good at some faults, a full disk during a
+// checkpoint among them: everything fails until it is opened anew. Nothing is
+// lost by that, since its log holds what was committed. heal opens it anew, in
+// place, once whoever still uses it has left.
+
+// conn gives a connection, and what gives it back. The warehouse is not opened
+// anew in between.
+func (w *warehouse) conn(ctx context.Context) (*sql.Conn, func(), error) {
+	w.use.RLock()
+	conn, err := w.db.Conn(ctx)
+	if err != nil {
+		w.use.RUnlock()
+		return nil, nil, w.noted(fmt.Errorf("connect to warehouse: %w", err))
+	}
+	return conn, func() {
+		_ = conn.Close() // gives it back to the pool
+		w.use.RUnlock()
+	}, nil
+}
+
+// noted remembers that err means that the database is given up.
+func (w *warehouse) noted(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, sign := range []string{"database has been invalidated", "FATAL Error", "INTERNAL Error", "database is closed"} {
+		if strings.Contains(text, sign) {
+			w.broken.Store(true)
+			return fmt.Errorf("%w: %w", ErrWarehouse, err)
+		}
+	}
+	return err
+}
+
+// heal opens a database that was given up anew. It reports whether it did.
+func (w *warehouse) heal() (healed bool, err error) {
+	if !w.broken.Load() {
+		return false, nil
+	}
+	w.writes.Lock()
+	defer w.writes.Unlock()
+	w.use.Lock()
+	defer w.use.Unlock()
+	// It has failed already; what closing adds to that does not matter.
+	_ = w.db.Close()
+	fresh, err := openWarehouse(w.path, w.opts)
+	if err != nil {
+		return false, fmt.Errorf("open the warehouse anew: %w", err)
+	}
+	w.db = fresh.db
+	w.broken.Store(false)
+	return true, nil
+}
