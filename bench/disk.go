@@ -20,7 +20,7 @@ func (b *bench) disk() error {
 			if shuffled {
 				rand.New(rand.NewPCG(1, uint64(i))).Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
 			}
-			if _, err := s.send("/v1/traces", "application/x-ndjson", requests(lines, requestBytes), 4, nil); err != nil {
+			if _, err := s.send("/v1/traces", "application/x-ndjson", requests(lines), 4, nil); err != nil {
 				return err
 			}
 		}
@@ -90,9 +90,9 @@ func longRollout(rollout, turns int, bodies bool) [][]byte {
 		Content string `json:"content"`
 	}
 	var messages []message
-	prompt := make([]int32, 3000)
-	for i := range prompt {
-		prompt[i] = r.Int32N(150_000)
+	var prompt []int32
+	for range 3000 {
+		prompt = append(prompt, r.Int32N(150_000))
 	}
 	text := func(n int) string {
 		out := ""
@@ -127,5 +127,5 @@ func longRollout(rollout, turns int, bodies bool) [][]byte {
 			prompt = append(prompt, r.Int32N(150_000))
 		}
 	}
-	return requests(lines, requestBytes)
+	return requests(lines)
 }

@@ -60,7 +60,7 @@ func (s *server) send(path, contentType string, bodies [][]byte, connections int
 func (b *bench) ingestJSON() error {
 	var rounds [][][]byte
 	for i := range b.rounds {
-		rounds = append(rounds, requests(b.fresh(i), requestBytes))
+		rounds = append(rounds, requests(b.fresh(i)))
 	}
 	size := total(rounds[0])
 	decode := time.Duration(1 << 62)
@@ -101,7 +101,7 @@ func (b *bench) ingestJSON() error {
 // arrowBodies encodes the captures as Arrow requests.
 func (b *bench) arrowBodies(round int) ([][]byte, error) {
 	var bodies [][]byte
-	for _, body := range requests(b.fresh(round), requestBytes) {
+	for _, body := range requests(b.fresh(round)) {
 		items, err := wire.TracesNDJSON(body, wire.Limits{})
 		if err != nil {
 			return nil, err

@@ -83,7 +83,7 @@ func (b *bench) delivery() error {
 		return err
 	}
 	for i := range b.rounds {
-		if _, err := s.send("/v1/traces?ack=queryable", "application/x-ndjson", requests(b.fresh(i), requestBytes), 4, nil); err != nil {
+		if _, err := s.send("/v1/traces?ack=queryable", "application/x-ndjson", requests(b.fresh(i)), 4, nil); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -96,21 +95,6 @@ func (s *server) get(path string) (n int64, first, whole time.Duration, err erro
 	return n, first, time.Since(started), err
 }
 
-// status reads one number of /v1/status.
-func (s *server) status(name string) (float64, error) {
-	resp, err := s.http.Get(s.base + "/v1/status")
-	if err != nil {
-		return 0, fmt.Errorf("get status: %w", err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // it is read
-	var m map[string]any
-	if err := json.NewDecoder(resp.Body).Decode(&m); err != nil {
-		return 0, fmt.Errorf("get status: %w", err)
-	}
-	v, _ := m[name].(float64)
-	return v, nil
-}
-
 // metric reads one counter of /metrics, summed over its labels.
 func (s *server) metric(name string) (float64, error) {
 	resp, err := s.http.Get(s.base + "/metrics")
@@ -174,13 +158,13 @@ func (b *bench) fresh(round int) [][]byte {
 	return out
 }
 
-// requests joins lines to bodies of about size bytes.
-func requests(lines [][]byte, size int) [][]byte {
+// requests joins lines to bodies of about requestBytes.
+func requests(lines [][]byte) [][]byte {
 	var out [][]byte
 	var body []byte
 	for _, l := range lines {
 		body = append(append(body, l...), '\n')
-		if len(body) >= size {
+		if len(body) >= requestBytes {
 			out, body = append(out, body), nil
 		}
 	}

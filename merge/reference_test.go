@@ -101,7 +101,7 @@ func refCalls(calls []Call) []*ref {
 
 // refChoices takes from each call the group that is none.
 func refChoices(calls []*ref) {
-	real := make([]bool, len(calls))
+	genuine := make([]bool, len(calls))
 	for i, c := range calls {
 		if c.group == "" || !c.tokenized {
 			continue
@@ -113,16 +113,16 @@ func refChoices(calls []*ref) {
 					continue
 				}
 				if a.index != nil && b.index != nil && *a.index != *b.index {
-					real[i] = true
+					genuine[i] = true
 				}
 				if a.index == nil && b.index == nil && !slices.Equal(a.r, b.r) {
-					real[i] = true
+					genuine[i] = true
 				}
 			}
 		}
 	}
 	for i, c := range calls {
-		if !real[i] {
+		if !genuine[i] {
 			c.group, c.index = "", nil
 		}
 	}

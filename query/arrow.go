@@ -64,7 +64,10 @@ func (s *arrowSink) text(v string) error {
 		return nil
 	}
 	if d, ok := b.(*array.BinaryDictionaryBuilder); ok {
-		return d.AppendString(v)
+		if err := d.AppendString(v); err != nil {
+			return fmt.Errorf("make Arrow row: %w", err)
+		}
+		return nil
 	}
 	b.(*array.StringBuilder).Append(v)
 	return nil
@@ -105,7 +108,7 @@ func (s *arrowSink) row(r *row, k *planRollout) error {
 	s.col = 0
 	for _, v := range []string{r.id, k.ID, k.GroupID, k.TaskID, k.Split, k.Harness, k.Model, r.m.Result.Policy.String()} {
 		if err := s.text(v); err != nil {
-			return fmt.Errorf("make Arrow row: %w", err)
+			return err
 		}
 	}
 	s.long.add(r)
@@ -119,7 +122,7 @@ func (s *arrowSink) row(r *row, k *planRollout) error {
 	s.optI64(k.GroupSize)
 	s.optI64(k.SampleIndex)
 	if err := s.text(k.Status); err != nil {
-		return fmt.Errorf("make Arrow row: %w", err)
+		return err
 	}
 	s.flag(k.Complete())
 	s.i32(k.rows)

@@ -104,30 +104,34 @@ func (s *Store) Rollout(ctx context.Context, id string) (*Rollout, error) {
 func (s *Store) Rewards(ctx context.Context, keys []int64) (map[int64][]trace.Reward, error) {
 	out := map[int64][]trace.Reward{}
 	for at := 0; at < len(keys); at += loadKeys {
-		rows, err := s.control.read.QueryContext(ctx, `SELECT reward_id, rollout_key, trace_id, name, source, max(revision), value,
-			at, coalesce(metadata, '') FROM rewards WHERE rollout_key IN `+inList(keys[at:min(at+loadKeys, len(keys))])+`
-			GROUP BY rollout_key, trace_id, name, source ORDER BY rollout_key, trace_id, name, source`)
-		if err != nil {
-			return nil, fmt.Errorf("read rewards: %w", err)
-		}
-		for rows.Next() {
-			var w trace.Reward
-			var key int64
-			var metadata string
-			if err := rows.Scan(&w.RewardID, &key, &w.TraceID, &w.Name, &w.Source, &w.Revision, &w.Value, &w.At, &metadata); err != nil {
-				_ = rows.Close()
-				return nil, fmt.Errorf("read rewards: %w", err)
-			}
-			if metadata != "" {
-				w.Metadata = []byte(metadata)
-			}
-			out[key] = append(out[key], w)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return nil, fmt.Errorf("read rewards: %w", err)
+		if err := s.rewards(ctx, keys[at:min(at+loadKeys, len(keys))], out); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
+}
+
+func (s *Store) rewards(ctx context.Context, keys []int64, out map[int64][]trace.Reward) error {
+	rows, err := s.control.read.QueryContext(ctx, `SELECT reward_id, rollout_key, trace_id, name, source, max(revision), value,
+		at, coalesce(metadata, '') FROM rewards WHERE rollout_key IN `+inList(keys)+`
+		GROUP BY rollout_key, trace_id, name, source ORDER BY rollout_key, trace_id, name, source`)
+	if err != nil {
+		return fmt.Errorf("read rewards: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err below says what went wrong
+	for rows.Next() {
+		var w trace.Reward
+		var key int64
+		var metadata string
+		if err := rows.Scan(&w.RewardID, &key, &w.TraceID, &w.Name, &w.Source, &w.Revision, &w.Value, &w.At, &metadata); err != nil {
+			return fmt.Errorf("read rewards: %w", err)
+		}
+		if metadata != "" {
+			w.Metadata = []byte(metadata)
+		}
+		out[key] = append(out[key], w)
+	}
+	return rows.Err()
 }
 
 // StoredTrace is a trace as it is kept, with what storing it added.

@@ -19,9 +19,9 @@ import (
 // has not happened, and the flag makes the next start do it.
 //
 // lost says that the warehouse lacks batches that the journal does not hold any
-// more.
-func (s *Store) rebuild(ctx context.Context, lost bool) error {
-	s.log.Warn("rebuilding the trace index from warehouse and journal", "lost", lost)
+// more, stale that the control database is older than the warehouse.
+func (s *Store) rebuild(ctx context.Context, lost, stale bool) error {
+	s.log.Warn("rebuilding the trace index from warehouse and journal", "lost", lost, "stale", stale)
 	if err := s.markRebuilding(ctx, lost); err != nil {
 		return err
 	}
@@ -30,9 +30,9 @@ func (s *Store) rebuild(ctx context.Context, lost bool) error {
 		return fmt.Errorf("rebuild index: %w", err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit this does nothing
-	b := &rebuilder{s: s, tx: tx, lost: lost}
+	b := &rebuilder{s: s, tx: tx, lost: lost, stale: stale}
 	for _, step := range []func(context.Context) error{
-		b.salvage, b.rollouts, b.rewards, b.traces, b.counts, b.counters,
+		b.salvage, b.rollouts, b.rewards, b.traces, b.counts, b.counters, b.republish,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("rebuild index: %w", err)
@@ -72,10 +72,11 @@ func (s *Store) markRebuilding(ctx context.Context, lost bool) error {
 }
 
 type rebuilder struct {
-	s    *Store
-	tx   *sql.Tx
-	lost bool
-	n    int
+	s     *Store
+	tx    *sql.Tx
+	lost  bool
+	stale bool
+	n     int
 }
 
 func (b *rebuilder) exec(ctx context.Context, text string, args ...any) error {
@@ -139,12 +140,16 @@ func (b *rebuilder) traces(ctx context.Context) error {
 }
 
 // rollouts adds those that only the warehouse knows; what it knows of them then
-// counts as set on the rollout itself.
+// counts as set on the rollout itself. So it does of those that it saw last.
 func (b *rebuilder) rollouts(ctx context.Context) error {
+	next, err := metaOn(ctx, b.tx, "next_batch")
+	if err != nil {
+		return err
+	}
 	rows, err := b.s.wh().db.QueryContext(ctx, `
 		SELECT rollout_key, rollout_id, task_id, group_id, group_size, sample_index, split, harness, harness_version, model,
 			policy_version, metadata, coalesce(status, ''), coalesce(error, ''), epoch_us(finished_at), reopened,
-			epoch_us(created_at), epoch_us(updated_at)
+			epoch_us(created_at), epoch_us(updated_at), batch
 		FROM ice.rollouts QUALIFY row_number() OVER (PARTITION BY rollout_key ORDER BY batch DESC) = 1`)
 	if err != nil {
 		return fmt.Errorf("read rollouts: %w", err)
@@ -153,11 +158,17 @@ func (b *rebuilder) rollouts(ctx context.Context) error {
 	for rows.Next() {
 		var r Rollout
 		var metadata *string
+		var batch int64
 		p := &r.put
 		if err := rows.Scan(&r.Key, &r.ID, &p.TaskID, &p.GroupID, &p.GroupSize, &p.SampleIndex, &p.Split, &p.Harness,
 			&p.HarnessVersion, &p.Model, &p.PolicyVersion, &metadata, &r.Status, &r.Error, &r.FinishedAt, &r.Reopened,
-			&r.CreatedAt, &r.UpdatedAt); err != nil {
+			&r.CreatedAt, &r.UpdatedAt, &batch); err != nil {
 			return fmt.Errorf("read rollouts: %w", err)
+		}
+		if batch >= max(next, 1) {
+			if err := b.exec(ctx, `DELETE FROM rollouts WHERE rollout_key = ?`, r.Key); err != nil {
+				return err
+			}
 		}
 		if metadata != nil {
 			p.Metadata = []byte(*metadata)

@@ -137,7 +137,7 @@ func (s *Store) recover(ctx context.Context, setAside bool) error {
 	}
 	switch {
 	case setAside || s.opts.RebuildIndex || rebuilding != 0:
-		return s.rebuild(ctx, gap || setAside || rebuilding == rebuildingLost)
+		return s.rebuild(ctx, gap || setAside || rebuilding == rebuildingLost, drained >= max(next, 1))
 	case drained >= max(next, 1):
 		return fmt.Errorf("open store: the warehouse holds batch %d, but the control database has given out only %d: "+
 			"%s is not the one that belongs to %s; put the right one back, or start once with --rebuild-index",

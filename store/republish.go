@@ -10,26 +10,25 @@ import (
 	"icecore/trace"
 )
 
-// republish journals what the control database knows and a lost warehouse knew:
-// the state of every rollout, and the rewards that no batch holds.
-func (s *salvager) republish(ctx context.Context) error {
-	batch, err := metaOn(ctx, s.tx, "next_batch")
-	if err != nil {
-		return err
+// republish journals what the control database knows, where the warehouse lost
+// it or knew something else: the state of every rollout, and the rewards that no
+// batch holds.
+func (b *rebuilder) republish(ctx context.Context) error {
+	if !b.lost && !b.stale {
+		return nil
 	}
-	batch = max(batch, 1)
-	// Counts come after this, so those of the row are brought up to date first.
-	if err := s.counts(ctx); err != nil {
+	batch, err := metaOn(ctx, b.tx, "next_batch")
+	if err != nil {
 		return err
 	}
 	rollouts, rewards := tableRollouts.rows(), tableRewards.rows()
 	defer rollouts.b.Release()
 	defer rewards.b.Release()
-	ids, err := s.rolloutRows(ctx, rollouts, batch)
+	ids, err := b.rolloutRows(ctx, rollouts, batch)
 	if err != nil {
 		return err
 	}
-	if err := s.rewardRows(ctx, rewards, ids, batch); err != nil {
+	if err := b.rewardRows(ctx, rewards, ids, batch); err != nil {
 		return err
 	}
 	for _, r := range []*rows{rollouts, rewards} {
@@ -43,16 +42,16 @@ func (s *salvager) republish(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.exec(ctx, `INSERT INTO journal (batch, part, rows, payload) VALUES (?,?,?,?)`, batch, r.name, n, payload); err != nil {
+		if err := b.exec(ctx, `INSERT INTO journal (batch, part, rows, payload) VALUES (?,?,?,?)`, batch, r.name, n, payload); err != nil {
 			return err
 		}
 	}
-	return s.exec(ctx, setMetaText, "next_batch", batch+1)
+	return b.exec(ctx, setMetaText, "next_batch", batch+1)
 }
 
-func (s *salvager) rolloutRows(ctx context.Context, to *rows, batch int64) (map[int64]string, error) {
+func (b *rebuilder) rolloutRows(ctx context.Context, to *rows, batch int64) (map[int64]string, error) {
 	ids := map[int64]string{}
-	rs, err := s.tx.QueryContext(ctx, `SELECT `+rolloutColumns+` FROM rollouts ORDER BY rollout_key`)
+	rs, err := b.tx.QueryContext(ctx, `SELECT `+rolloutColumns+` FROM rollouts ORDER BY rollout_key`)
 	if err != nil {
 		return nil, fmt.Errorf("read rollouts: %w", err)
 	}
@@ -68,12 +67,12 @@ func (s *salvager) rolloutRows(ctx context.Context, to *rows, batch int64) (map[
 	return ids, rs.Err()
 }
 
-func (s *salvager) rewardRows(ctx context.Context, to *rows, ids map[int64]string, batch int64) error {
-	have, err := s.rewardsHeld(ctx)
+func (b *rebuilder) rewardRows(ctx context.Context, to *rows, ids map[int64]string, batch int64) error {
+	have, err := b.rewardsHeld(ctx)
 	if err != nil {
 		return err
 	}
-	rs, err := s.tx.QueryContext(ctx, `SELECT reward_id, rollout_key, trace_id, name, source, revision, value, at,
+	rs, err := b.tx.QueryContext(ctx, `SELECT reward_id, rollout_key, trace_id, name, source, revision, value, at,
 		coalesce(metadata, ''), stored_at FROM rewards`)
 	if err != nil {
 		return fmt.Errorf("read rewards: %w", err)
@@ -93,21 +92,21 @@ func (s *salvager) rewardRows(ctx context.Context, to *rows, ids map[int64]strin
 }
 
 // rewardsHeld are the rewards that warehouse or journal hold.
-func (s *salvager) rewardsHeld(ctx context.Context) (map[string]bool, error) {
+func (b *rebuilder) rewardsHeld(ctx context.Context) (map[string]bool, error) {
 	have := map[string]bool{}
-	err := s.s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := b.s.wh().query(ctx, eachRow(func(c *columnsOf) error {
 		have[c.str()] = true
 		return nil
 	}), `SELECT reward_id FROM ice.rewards`)
 	if err != nil {
 		return nil, err
 	}
-	batches, err := s.batches(ctx)
+	batches, err := b.batches(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, batch := range batches {
-		err := s.filter(ctx, batch, tableRewards, func(rec arrow.RecordBatch, row int) bool {
+		err := b.filter(ctx, batch, tableRewards, func(rec arrow.RecordBatch, row int) bool {
 			have[rec.Column(0).(*array.String).Value(row)] = true
 			return true
 		})

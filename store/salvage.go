@@ -74,11 +74,11 @@ func (b *rebuilder) salvage(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.republish(ctx)
+	return nil
 }
 
-func (s *salvager) batches(ctx context.Context) (out []int64, err error) {
-	rs, err := s.tx.QueryContext(ctx, `SELECT DISTINCT batch FROM journal ORDER BY batch`)
+func (b *rebuilder) batches(ctx context.Context) (out []int64, err error) {
+	rs, err := b.tx.QueryContext(ctx, `SELECT DISTINCT batch FROM journal ORDER BY batch`)
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
@@ -102,9 +102,9 @@ func (s *salvager) warehouseTapes(ctx context.Context) error {
 }
 
 // filter rewrites one part of a batch without the rows that keep refuses.
-func (s *salvager) filter(ctx context.Context, batch int64, t *table, keep func(arrow.RecordBatch, int) bool) error {
+func (b *rebuilder) filter(ctx context.Context, batch int64, t *table, keep func(arrow.RecordBatch, int) bool) error {
 	var payload []byte
-	rs, err := s.tx.QueryContext(ctx, `SELECT payload FROM journal WHERE batch = ? AND part = ?`, batch, t.name)
+	rs, err := b.tx.QueryContext(ctx, `SELECT payload FROM journal WHERE batch = ? AND part = ?`, batch, t.name)
 	if err != nil {
 		return fmt.Errorf("read journal: %w", err)
 	}
@@ -141,7 +141,7 @@ func (s *salvager) filter(ctx context.Context, batch int64, t *table, keep func(
 	case all:
 		return nil
 	case n == 0:
-		return s.exec(ctx, `DELETE FROM journal WHERE batch = ? AND part = ?`, batch, t.name)
+		return b.exec(ctx, `DELETE FROM journal WHERE batch = ? AND part = ?`, batch, t.name)
 	}
 	joined, err := concat(t.schema, kept)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *salvager) filter(ctx context.Context, batch int64, t *table, keep func(
 	if payload, err = encodeRecord(joined); err != nil {
 		return err
 	}
-	return s.exec(ctx, `UPDATE journal SET rows = ?, payload = ? WHERE batch = ? AND part = ?`, n, payload, batch, t.name)
+	return b.exec(ctx, `UPDATE journal SET rows = ?, payload = ? WHERE batch = ? AND part = ?`, n, payload, batch, t.name)
 }
 
 func firstOf(errs ...error) error {

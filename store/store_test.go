@@ -32,13 +32,13 @@ func TestTablesMatchMigrations(t *testing.T) {
 		}
 		rows, err := s.wh().db.Query(`SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = 'ice' AND table_name = ? ORDER BY column_index`, table.name)
 		require.NoError(t, err)
+		defer rows.Close() //nolint:errcheck,gocritic // a handful, and Err below says what went wrong
 		for rows.Next() {
 			var name, typ string
 			require.NoError(t, rows.Scan(&name, &typ))
 			have = append(have, name+" "+typ)
 		}
 		require.NoError(t, rows.Err())
-		require.NoError(t, rows.Close())
 		require.Equal(t, want, have, table.name)
 	}
 }
@@ -97,8 +97,8 @@ func drawTrace(r *rapid.T, id string, history *[][]int32) *trace.Trace {
 	return t
 }
 
-// comparable puts what means the same into the same form.
-func comparable(t *trace.Trace) string {
+// meaning puts what means the same into the same form.
+func meaning(t *trace.Trace) string {
 	c := *t
 	c.PromptHash = nil
 	prompt, bits := c.PromptIDs.Flat(), []string{}
@@ -167,7 +167,7 @@ func comeBack(t require.TestingT, s *Store, sent []*trace.Trace) {
 	for _, w := range sent {
 		have, err := s.Trace(context.Background(), w.TraceID, true)
 		require.NoError(t, err)
-		require.Equal(t, comparable(w), comparable(&have.Trace))
+		require.Equal(t, meaning(w), meaning(&have.Trace))
 	}
 }
 

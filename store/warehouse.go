@@ -211,14 +211,14 @@ func (w *warehouse) query(ctx context.Context, each func(arrow.RecordBatch) erro
 }
 
 // int runs a query of one row and column; NULL gives 0.
-func (w *warehouse) int(ctx context.Context, text string, args ...any) (int64, error) {
+func (w *warehouse) int(ctx context.Context, text string) (int64, error) {
 	conn, giveBack, err := w.conn(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer giveBack()
 	var v sql.NullInt64
-	if err := conn.QueryRowContext(ctx, text, args...).Scan(&v); err != nil {
+	if err := conn.QueryRowContext(ctx, text).Scan(&v); err != nil {
 		return 0, w.noted(fmt.Errorf("query warehouse: %w", err))
 	}
 	return v.Int64, nil

@@ -250,7 +250,7 @@ func TestArrowMutated(t *testing.T) {
 				case 1:
 					b[at] = byte(rnd.Uint32())
 				default:
-					if at = at &^ 3; at+4 <= len(b) {
+					if at &^= 3; at+4 <= len(b) {
 						binary.LittleEndian.PutUint32(b[at:], pick([]uint32{0, 1, 0x7fffffff, 0xffffffff, 0x80000000, 1 << 20}, rnd.IntN(6)))
 					}
 				}

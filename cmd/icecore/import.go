@@ -144,14 +144,14 @@ func (im *importer) post(ctx context.Context, b *batch) error {
 			return errors.Join(im.post(ctx, left), im.post(ctx, right))
 		}
 	}
-	if r := asRefusal(err); r != nil {
+	switch r := asRefusal(err); {
+	case r != nil:
 		im.sum.refuse(b.items[0], "", r.Code, r.Detail, len(b.items))
-		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	default:
+		im.sum.answered(a, b.items)
 	}
-	im.sum.answered(a, b.items)
 	return nil
 }
 
@@ -197,11 +197,11 @@ func (im *importer) sendControls(ctx context.Context) error {
 func (im *importer) control(ctx context.Context, where, method, path string, v any) error {
 	var a itemsAnswer
 	err := im.c.call(ctx, method, path, v, &a)
-	if r := asRefusal(err); r != nil {
+	switch r := asRefusal(err); {
+	case r != nil:
 		im.sum.refuse(where, "", r.Code, r.Detail, 1)
-		return nil
-	}
-	if err != nil {
+		return nil //nolint:nilerr // the refusal is counted
+	case err != nil:
 		return err
 	}
 	for _, item := range a.Items {

@@ -53,15 +53,17 @@ func findInputs(paths []string, stdin string) ([]input, error) {
 		}
 		found := len(out)
 		err = filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+			in, ok := inputOf(path, 0)
+			if err != nil || d.IsDir() || !ok {
 				return err
 			}
 			info, err := d.Info()
-			if in, ok := inputOf(path, 0); ok && err == nil {
-				in.size, in.found = info.Size(), true
-				out = append(out, in)
+			if err != nil {
+				return fmt.Errorf("look at %s: %w", path, err)
 			}
-			return err
+			in.size, in.found = info.Size(), true
+			out = append(out, in)
+			return nil
 		})
 		if err != nil {
 			return nil, fmt.Errorf("import: %w", err)
@@ -103,7 +105,7 @@ func (in input) read(emit func(*batch) error, line func(control), count func(int
 	var src io.ReadCloser = os.Stdin
 	if in.path != "" {
 		if src, err = os.Open(in.path); err != nil {
-			return err
+			return fmt.Errorf("open: %w", err)
 		}
 		defer src.Close() //nolint:errcheck // it was only read
 	}
@@ -263,13 +265,14 @@ func readArray(name string, r io.Reader, emit func(*batch) error, line func(cont
 		var wrapped struct {
 			Traces []json.RawMessage `json:"traces"`
 		}
-		if raw[0] == '[' {
+		switch {
+		case raw[0] == '[':
 			if err := json.Unmarshal(raw, &list); err != nil {
 				return fmt.Errorf("read JSON: %w", err)
 			}
-		} else if json.Unmarshal(raw, &wrapped) == nil && wrapped.Traces != nil {
+		case json.Unmarshal(raw, &wrapped) == nil && wrapped.Traces != nil:
 			list = wrapped.Traces
-		} else if !holdsItem(raw) {
+		case !holdsItem(raw):
 			return errNoTraces
 		}
 		for i, item := range list {

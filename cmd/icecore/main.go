@@ -43,8 +43,7 @@ func main() {
 		kong.BindTo(ctx, (*context.Context)(nil)))
 	if err := k.Run(); err != nil {
 		fmt.Fprintf(os.Stderr, "icecore: %v\n", err)
-		stop()
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // stop would only take down a signal handler
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,7 +39,7 @@ type server struct {
 }
 
 func startServer(ctx context.Context, cfg config, log *slog.Logger) (*server, error) {
-	listener, err := listen(cfg)
+	listener, err := listen(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +60,12 @@ func startServer(ctx context.Context, cfg config, log *slog.Logger) (*server, er
 
 // listen binds the port first, so that a taken one is found before anything is
 // opened.
-func listen(cfg config) (net.Listener, error) {
+func listen(ctx context.Context, cfg config) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	ips, err := net.LookupIP(host)
+	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
 	if host != "" && err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
@@ -78,7 +77,8 @@ func listen(cfg config) (net.Listener, error) {
 		return nil, fmt.Errorf("--listen %s: other machines could reach it, and there is no authentication; "+
 			"listen on 127.0.0.1, or say --allow-remote", cfg.Listen)
 	}
-	l, err := net.Listen("tcp", cfg.Listen)
+	var how net.ListenConfig
+	l, err := how.Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
@@ -176,7 +176,7 @@ func (s *server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 			p := recover()
 			switch {
 			case p == nil:
-			case p == http.ErrAbortHandler:
+			case p == http.ErrAbortHandler: //nolint:errorlint // net/http compares it so
 				panic(p) // the connection is to be broken
 			default:
 				s.log.Error("request panicked", "path", c.Request().URL.Path, "panic", p, "stack", string(debug.Stack()))
@@ -207,8 +207,7 @@ func (s *server) status(c echo.Context) error {
 		return problem.Internal(err)
 	}
 	waiting, oldest := s.runner.Waiting()
-	c.Response().Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
-	return json.NewEncoder(c.Response()).Encode(struct {
+	return answer(c, struct {
 		store.Status
 		Version         string  `json:"version"`
 		OpenIngest      int64   `json:"ingest_open_requests"`
@@ -229,7 +228,14 @@ func (s *server) verify(c echo.Context) error {
 	if err != nil {
 		return problem.Internal(err)
 	}
-	return c.JSON(http.StatusOK, report)
+	return answer(c, report)
+}
+
+func answer(c echo.Context, v any) error {
+	if err := c.JSON(http.StatusOK, v); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
 }
 
 // crashed says that a child died of its own fault.
