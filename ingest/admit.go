@@ -59,8 +59,10 @@ func (b *body) grow(n int) error {
 // maxPooled keeps rare large buffers from staying around.
 const maxPooled = 8 << 20
 
-// release gives buffer and count back. Decoded items must not refer to it.
+// release ends the request: it gives buffer and count back. Decoded items must
+// not refer to it.
 func (b *body) release() {
+	b.g.leave()
 	b.g.held.Add(-b.held)
 	b.held = 0
 	if cap(b.bytes) <= maxPooled {
@@ -70,8 +72,11 @@ func (b *body) release() {
 	b.bytes = nil
 }
 
-// read inflates the request's body, within all limits.
+// read admits a request and inflates its body, within all limits.
 func (g *gate) read(c echo.Context) (*body, error) {
+	if err := g.enter(); err != nil {
+		return nil, err
+	}
 	b := &body{g: g}
 	var buf []byte
 	if p, ok := g.pool.Get().(*[]byte); ok {

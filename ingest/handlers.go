@@ -108,26 +108,37 @@ func (a *API) traces(c echo.Context) error {
 	return serve(a, c, decode, a.putTraces)
 }
 
-func (a *API) begin(c echo.Context) error { return serve(a, c, wire.IntentsJSON, a.s.PutIntents) }
+func (a *API) begin(c echo.Context) error {
+	return serveJSON(c, func() error { return serve(a, c, wire.IntentsJSON, a.s.PutIntents) })
+}
 
-func (a *API) rewards(c echo.Context) error { return serve(a, c, wire.RewardsJSON, a.s.PutRewards) }
+func (a *API) rewards(c echo.Context) error {
+	return serveJSON(c, func() error { return serve(a, c, wire.RewardsJSON, a.s.PutRewards) })
+}
+
+// serveJSON goes on only with JSON.
+func serveJSON(c echo.Context, serve func() error) error {
+	if media := contentType(c); media != typeJSON {
+		return unsupported(media, typeJSON)
+	}
+	return serve()
+}
+
+// admit checks what can be checked before the body, and reads it. Its release
+// ends the request for the gate.
+func (a *API) admit(c echo.Context) (ack string, b *body, err error) {
+	if ack, err = ackOf(c); err != nil {
+		return "", nil, err
+	}
+	b, err = a.gate.read(c)
+	return ack, b, err
+}
 
 // serve decodes a request of items, has put store the valid ones, and answers
 // for each.
 func serve[T any](a *API, c echo.Context, decode func([]byte, wire.Limits) ([]wire.Item[T], error),
 	put func(context.Context, []*T) ([]store.Outcome, int64, error)) error {
-	ack, err := ackOf(c)
-	if err != nil {
-		return err
-	}
-	if media := contentType(c); media != typeJSON && c.Path() != "/v1/traces" {
-		return unsupported(media, typeJSON)
-	}
-	if err := a.gate.enter(); err != nil {
-		return err
-	}
-	defer a.gate.leave()
-	b, err := a.gate.read(c)
+	ack, b, err := a.admit(c)
 	if err != nil {
 		return err
 	}

@@ -21,15 +21,15 @@ type rolloutAnswer struct {
 }
 
 func (a *API) putRollout(c echo.Context) error {
-	return serveRollout(a, c, wire.RolloutPatchJSON,
-		func(ctx context.Context, id string, p *trace.RolloutPatch) (store.Rollout, store.Outcome, int64, error) {
-			r, batch, err := a.s.PatchRollout(ctx, id, p)
-			return r, store.Outcome{Status: store.Stored}, batch, err
-		})
+	patch := func(ctx context.Context, id string, p *trace.RolloutPatch) (store.Rollout, store.Outcome, int64, error) {
+		r, batch, err := a.s.PatchRollout(ctx, id, p)
+		return r, store.Outcome{Status: store.Stored}, batch, err
+	}
+	return serveJSON(c, func() error { return serveRollout(a, c, wire.RolloutPatchJSON, patch) })
 }
 
 func (a *API) finish(c echo.Context) error {
-	return serveRollout(a, c, wire.FinishJSON, a.s.FinishRollout)
+	return serveJSON(c, func() error { return serveRollout(a, c, wire.FinishJSON, a.s.FinishRollout) })
 }
 
 // serveRollout decodes a request about one rollout and applies it.
@@ -39,18 +39,7 @@ func serveRollout[T any](a *API, c echo.Context, decode func([]byte, wire.Limits
 	if err != nil {
 		return err
 	}
-	ack, err := ackOf(c)
-	if err != nil {
-		return err
-	}
-	if media := contentType(c); media != typeJSON {
-		return unsupported(media, typeJSON)
-	}
-	if err := a.gate.enter(); err != nil {
-		return err
-	}
-	defer a.gate.leave()
-	b, err := a.gate.read(c)
+	ack, b, err := a.admit(c)
 	if err != nil {
 		return err
 	}

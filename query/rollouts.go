@@ -23,11 +23,7 @@ func (a *API) rollouts(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := intParam(c, "limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return err
-	}
-	after, err := intParam(c, "cursor", 0, 0, math.MaxInt64)
+	limit, after, err := pageOf(c)
 	if err != nil {
 		return err
 	}
@@ -53,6 +49,15 @@ func (a *API) rollouts(c echo.Context) error {
 		page.Rollouts = append(page.Rollouts, &list[i])
 	}
 	return writeJSON(c, page)
+}
+
+// pageOf reads limit= and cursor=.
+func pageOf(c echo.Context) (limit, after int64, err error) {
+	if limit, err = intParam(c, "limit", defaultPage, 1, maxPage); err != nil {
+		return 0, 0, err
+	}
+	after, err = intParam(c, "cursor", 0, 0, math.MaxInt64)
+	return limit, after, err
 }
 
 func cursorText(key int64) *string {
@@ -120,11 +125,7 @@ func (a *API) rolloutTraces(c echo.Context) error {
 	if err := only(c, "limit", "cursor"); err != nil {
 		return err
 	}
-	limit, err := intParam(c, "limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return err
-	}
-	after, err := intParam(c, "cursor", 0, 0, math.MaxInt64)
+	limit, after, err := pageOf(c)
 	if err != nil {
 		return err
 	}

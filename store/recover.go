@@ -95,6 +95,12 @@ func (s *Store) setAside(path string, cause error) (whole bool, err error) {
 	if err := os.Rename(what, to); err != nil {
 		return false, fmt.Errorf("set %s aside: %w", what, err)
 	}
+	// What DuckDB writes beside its log during a checkpoint belongs to that log.
+	for _, end := range []string{".wal.checkpoint", ".wal.recovery"} {
+		if err := os.Rename(path+end, to+end); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, fmt.Errorf("set %s aside: %w", path+end, err)
+		}
+	}
 	consequence := "The batches it held are still in the journal and are drained again."
 	if whole {
 		consequence = "Traces that were in it are no longer known to this server; sending them again stores them again. " +

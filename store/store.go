@@ -115,7 +115,9 @@ func (s *Store) resume(ctx context.Context) error {
 func (s *Store) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go s.committer.loop(ctx)
+	// Without a way to be cancelled a statement needs no goroutine that watches
+	// for it, and a commit is never to be broken off.
+	go s.committer.loop(context.Background())
 	go s.drainer.loop(ctx)
 	s.background.Go(func() { s.checkpointControl(ctx) })
 }

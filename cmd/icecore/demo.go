@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -34,6 +36,9 @@ func (demoCmd) Help() string {
 
 // Run implements the command.
 func (c demoCmd) Run(ctx context.Context) error {
+	// A reader that has seen enough (demo | head) must not leave the directory
+	// behind: the write fails instead of ending the process.
+	signal.Ignore(syscall.SIGPIPE)
 	parent := ""
 	if c.Data != defaultData {
 		parent = c.Data

@@ -91,8 +91,9 @@ func (c exportCmd) query() url.Values {
 	return q
 }
 
-// run writes page after page and gives the cursor behind the last one written.
-func (c exportCmd) run(ctx context.Context, w io.Writer) (rows int, cursor string, err error) {
+// run writes page after page and gives the cursor behind the last one that is in
+// the file.
+func (c exportCmd) run(ctx context.Context, w *bufio.Writer) (rows int, cursor string, err error) {
 	cl := newClient(c.Server, c.RetryFor)
 	if err := cl.reachable(ctx); err != nil {
 		return 0, "", err
@@ -102,10 +103,11 @@ func (c exportCmd) run(ctx context.Context, w io.Writer) (rows int, cursor strin
 	for {
 		page, err := c.fetch(ctx, cl, cursor)
 		if err != nil {
-			return rows, cursor, err
+			return rows, cursor, errors.Join(err, out.abandon())
 		}
-		if err := out.write(page.body); err != nil {
-			return rows, cursor, err
+		if err := errors.Join(out.write(page.body), w.Flush()); err != nil {
+			// What of the file can be read now, nobody knows.
+			return 0, "", err
 		}
 		rows += page.rows
 		if page.next == "" {
@@ -199,6 +201,8 @@ func eachRecord(body []byte, do func(arrow.RecordBatch) error) error {
 type pageWriter interface {
 	write(body []byte) error
 	close() error
+	// abandon leaves a file whose rows so far can be read.
+	abandon() error
 }
 
 func newPageWriter(format string, w io.Writer) pageWriter {
@@ -218,6 +222,8 @@ func (p plainPages) write(body []byte) error {
 }
 
 func (plainPages) close() error { return nil }
+
+func (plainPages) abandon() error { return nil }
 
 // arrowPages writes one Arrow stream or Parquet file. The metadata that counts
 // one page is left out: it would be wrong for the whole.
@@ -281,4 +287,13 @@ func (p *arrowPages) close() error {
 		return fmt.Errorf("end file: %w", err)
 	}
 	return nil
+}
+
+// abandon ends a Parquet file, which nobody can read without its footer. An Arrow
+// stream is left without its end, as it is.
+func (p *arrowPages) abandon() error {
+	if !p.parquet {
+		return nil
+	}
+	return p.close()
 }
