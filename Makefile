@@ -76,7 +76,7 @@ fuzz:
 	sed 's|^\(.*\)/[^/]*:func \(.*\)$$|\1 \2|' | sort -u | \
 	while read -r pkg target; do \
 		echo "fuzz $$pkg $$target for $(FUZZTIME)"; \
-		$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+		$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x "$$pkg" </dev/null || exit 1; \
 	done
 
 ## torture: kill the server at every dangerous place, TORTURE_ROUNDS (3) times over, and check that nothing acknowledged is lost

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -104,15 +106,12 @@ func (s *salvager) warehouseTapes(ctx context.Context) error {
 // filter rewrites one part of a batch without the rows that keep refuses.
 func (b *rebuilder) filter(ctx context.Context, batch int64, t *table, keep func(arrow.RecordBatch, int) bool) error {
 	var payload []byte
-	rs, err := b.tx.QueryContext(ctx, `SELECT payload FROM journal WHERE batch = ? AND part = ?`, batch, t.name)
+	err := b.tx.QueryRowContext(ctx, `SELECT payload FROM journal WHERE batch = ? AND part = ?`, batch, t.name).Scan(&payload)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read journal: %w", err)
-	}
-	if rs.Next() {
-		err = rs.Scan(&payload)
-	}
-	if closeErr := rs.Close(); err != nil || closeErr != nil || payload == nil {
-		return firstOf(err, closeErr)
 	}
 	recs, err := decodeRecords(payload, t.schema)
 	defer func() {
@@ -123,24 +122,16 @@ func (b *rebuilder) filter(ctx context.Context, batch int64, t *table, keep func
 	if err != nil {
 		return err
 	}
-	var kept []arrow.RecordBatch
-	n, all := int64(0), true
-	for _, rec := range recs {
-		for row := range int(rec.NumRows()) {
-			if !keep(rec, row) {
-				all = false
-				continue
-			}
-			slice := rec.NewSlice(int64(row), int64(row)+1)
-			defer slice.Release()
-			kept = append(kept, slice)
-			n++
+	kept, all := keepRows(recs, keep)
+	defer func() {
+		for _, rec := range kept {
+			rec.Release()
 		}
-	}
+	}()
 	switch {
 	case all:
 		return nil
-	case n == 0:
+	case len(kept) == 0:
 		return b.exec(ctx, `DELETE FROM journal WHERE batch = ? AND part = ?`, batch, t.name)
 	}
 	joined, err := concat(t.schema, kept)
@@ -151,16 +142,23 @@ func (b *rebuilder) filter(ctx context.Context, batch int64, t *table, keep func
 	if payload, err = encodeRecord(joined); err != nil {
 		return err
 	}
-	return b.exec(ctx, `UPDATE journal SET rows = ?, payload = ? WHERE batch = ? AND part = ?`, n, payload, batch, t.name)
+	return b.exec(ctx, `UPDATE journal SET rows = ?, payload = ? WHERE batch = ? AND part = ?`, len(kept), payload, batch, t.name)
 }
 
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return fmt.Errorf("read journal: %w", err)
+// keepRows gives the rows that keep wants, one to a record, and whether those
+// are all. The caller releases them.
+func keepRows(recs []arrow.RecordBatch, keep func(arrow.RecordBatch, int) bool) (kept []arrow.RecordBatch, all bool) {
+	all = true
+	for _, rec := range recs {
+		for row := range int(rec.NumRows()) {
+			if keep(rec, row) {
+				kept = append(kept, rec.NewSlice(int64(row), int64(row)+1))
+			} else {
+				all = false
+			}
 		}
 	}
-	return nil
+	return kept, all
 }
 
 // cell reads a whole number of a row by the column's name.
