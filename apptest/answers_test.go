@@ -226,10 +226,10 @@ func TestWarnings(t *testing.T) {
 	require.Contains(t, list.Items[1].Warnings[0], "seq: absent")
 	require.Len(t, list.Items[2].Warnings, 2)
 	require.Contains(t, list.Items[2].Warnings[0], "colour")
-	var got struct{ Trace json.RawMessage }
+	var got json.RawMessage
 	s.get(path("traces", "w3")).is(200).into(&got)
-	require.Contains(t, string(got.Trace), `"colour":"red"`)
-	require.Contains(t, string(got.Trace), `"shape":{"a":null,"b":1}`)
+	require.Contains(t, string(got), `"colour":"red"`)
+	require.Contains(t, string(got), `"shape":{"a":null,"b":1}`)
 }
 
 func TestAcknowledgements(t *testing.T) {

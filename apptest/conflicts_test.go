@@ -151,7 +151,7 @@ func TestPrefixes(t *testing.T) {
 	s.stop()
 	again := startOn(t, s.dir, nil)
 	require.Equal(t, "stored", again.traces(plain("pre", "fourth", 4, append(third.whole(), 1), ids(2)).prefixed(third, 99)).one())
-	var got struct{ Trace call }
+	var got call
 	again.get(path("traces", "fourth")).is(200).into(&got)
-	require.Equal(t, "[1 2 3 4 5 6 7 8 9 1]", fmt.Sprint(got.Trace["prompt_token_ids"]))
+	require.Equal(t, "[1 2 3 4 5 6 7 8 9 1]", fmt.Sprint(got["prompt_token_ids"]))
 }

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
+	"strconv"
 
 	"github.com/stretchr/testify/require"
 )
@@ -81,21 +81,22 @@ func (m *merged) UnmarshalJSON(raw []byte) error {
 
 type idList []int32
 
-// UnmarshalJSON reads a list of numbers without signs.
+// UnmarshalJSON reads a list of ids as the server writes one: digits and commas.
 func (l *idList) UnmarshalJSON(raw []byte) error {
 	*l = make(idList, 0, bytes.Count(raw, []byte(","))+1)
-	number, digits := int64(0), 0
-	for i, c := range raw {
-		switch {
-		case c >= '0' && c <= '9' && number < math.MaxInt32:
-			number, digits = 10*number+int64(c-'0'), digits+1
-		case (c == ',' || c == ']' && len(*l) > 0 || c == ']' && digits > 0) && digits > 0 && number <= math.MaxInt32:
-			*l = append(*l, int32(number))
-			number, digits = 0, 0
-		case c == '[' && i == 0, c == ']' && len(*l) == 0 && i == len(raw)-1:
-		default:
-			return fmt.Errorf("%.50s is no list of ids", raw)
+	inside := bytes.TrimSuffix(bytes.TrimPrefix(raw, []byte("[")), []byte("]"))
+	if len(inside) != len(raw)-2 {
+		return fmt.Errorf("%.50s is no list", raw)
+	}
+	if len(inside) == 0 {
+		return nil
+	}
+	for text := range bytes.SplitSeq(inside, []byte(",")) {
+		id, err := strconv.ParseInt(string(text), 10, 32)
+		if err != nil {
+			return err
 		}
+		*l = append(*l, int32(id))
 	}
 	return nil
 }

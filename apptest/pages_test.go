@@ -127,9 +127,10 @@ func TestTracePages(t *testing.T) {
 			require.Equal(t, n, p.Total)
 			for _, row := range p.Traces {
 				got = append(got, row["trace_id"].(string))
-				require.Equal(t, true, row["has_request"])
+				stored := row["stored"].(map[string]any)
+				require.Equal(t, true, stored["has_request"])
 				require.NotContains(t, row, "prompt_token_ids")
-				require.Equal(t, "1", fmt.Sprint(row["prompt_tokens"]))
+				require.Equal(t, "1", fmt.Sprint(stored["prompt_tokens"]))
 			}
 			if p.NextCursor == nil {
 				break

@@ -48,12 +48,12 @@ type reward struct {
 func (s *server) rollout(id string) (rollout, []reward) {
 	s.t.Helper()
 	var got struct {
-		Rollout rollout
+		rollout
 		Rewards []reward
 	}
 	s.get(path("rollouts", id)).is(200).into(&got)
-	require.Equal(s.t, id, got.Rollout.RolloutID)
-	return got.Rollout, got.Rewards
+	require.Equal(s.t, id, got.RolloutID)
+	return got.rollout, got.Rewards
 }
 
 func TestPutMerges(t *testing.T) {
@@ -271,10 +271,10 @@ func TestIdsInPaths(t *testing.T) {
 		require.Equal(t, id, *r.TaskID)
 		require.Equal(t, 1, r.Traces, id)
 		require.Equal(t, []int32{int32(i), 2}, s.merged(id, "").Trajectories[0].TokenIDs)
-		var one struct{ Trace object }
+		var one object
 		s.get(path("traces", trace)).is(200).into(&one)
-		require.Equal(t, id, one.Trace["rollout_id"])
-		require.Equal(t, trace, one.Trace["trace_id"])
+		require.Equal(t, id, one["rollout_id"])
+		require.Equal(t, trace, one["trace_id"])
 		s.get(path("rollouts", id, "traces")).is(200)
 		rows := s.export(url.Values{"rollout_id": {id}, "group_id": {id}}.Encode()).rows
 		require.Len(t, rows, 1)

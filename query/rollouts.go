@@ -3,6 +3,7 @@ package query
 import (
 	"encoding/json"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -115,10 +116,16 @@ func (a *API) rollout(c echo.Context) error {
 	if err != nil {
 		return fault(err)
 	}
-	return writeJSON(c, struct {
-		Rollout *store.Rollout `json:"rollout"`
-		Rewards []rewardJSON   `json:"rewards"`
-	}{r, rewardsJSON(rewards[r.Key])})
+	out, err := json.Marshal(r)
+	if err != nil {
+		return problem.Internal(err)
+	}
+	list, err := json.Marshal(rewardsJSON(rewards[r.Key]))
+	if err != nil {
+		return problem.Internal(err)
+	}
+	out = append(append(out[:len(out)-1], `,"rewards":`...), list...)
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(out, "}\n"...))
 }
 
 func (a *API) rolloutTraces(c echo.Context) error {
@@ -148,20 +155,15 @@ func (a *API) rolloutTraces(c echo.Context) error {
 			page.NextCursor = cursorText(list[i-1].Key)
 			break
 		}
-		page.Traces = append(page.Traces, summary(&list[i]))
+		page.Traces = append(page.Traces, traceJSON(&list[i]))
 	}
 	return writeJSON(c, page)
 }
 
-// summary is a trace without ids, with what was counted of them.
-func summary(t *store.StoredTrace) json.RawMessage {
-	out := wire.EncodeTraceJSON(nil, &t.Trace)
-	return append(out[:len(out)-1], storedFields(t)...)
-}
-
-// storedFields is what storing a trace added, as the end of a JSON object.
-func storedFields(t *store.StoredTrace) []byte {
-	more, err := json.Marshal(struct {
+// traceJSON is a trace as it can be sent again, with what storing it added in a
+// field of its own, which ingest passes over.
+func traceJSON(t *store.StoredTrace) []byte {
+	stored, err := json.Marshal(struct {
 		PromptTokens   *int   `json:"prompt_tokens"`
 		ResponseTokens *int   `json:"response_tokens"`
 		HasRequest     bool   `json:"has_request"`
@@ -172,8 +174,9 @@ func storedFields(t *store.StoredTrace) []byte {
 	if err != nil {
 		panic(err) // these types always encode
 	}
-	more[0] = ','
-	return more
+	out := wire.EncodeTraceJSON(nil, &t.Trace)
+	out = append(append(out[:len(out)-1], `,"stored":`...), stored...)
+	return append(out, '}')
 }
 
 func (a *API) trace(c echo.Context) error {
@@ -192,12 +195,7 @@ func (a *API) trace(c echo.Context) error {
 	if err != nil {
 		return fault(err)
 	}
-	out := []byte(`{"trace":`)
-	out = wire.EncodeTraceJSON(out, &t.Trace)
-	out = append(out, `,"stored":{`...)
-	out = append(out, storedFields(t)[1:]...)
-	out = append(out, '}', '\n')
-	return c.Blob(200, echo.MIMEApplicationJSON, out)
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(traceJSON(t), '\n'))
 }
 
 func (a *API) harnesses(c echo.Context) error {
@@ -286,7 +284,7 @@ func (a *API) rolloutTrajectories(c echo.Context) error {
 	}
 	out = appendDispositions(append(out, `],"dispositions":{`...), m)
 	out = appendBoundaries(append(out, `},"boundaries":[`...), m)
-	return c.Blob(200, echo.MIMEApplicationJSON, append(out, "]}\n"...))
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(out, "]}\n"...))
 }
 
 func traceName(m *merged, call int) []byte {

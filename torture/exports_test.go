@@ -92,7 +92,7 @@ func (o *oracle) exportedState(ro *rollout, got *exported) {
 			reward = &w.Value
 		}
 	}
-	if !reflect.DeepEqual(got.Reward, reward) || said(got.Status) != said(want.Rollout.Status) || got.Complete != want.Rollout.Complete {
+	if !reflect.DeepEqual(got.Reward, reward) || said(got.Status) != said(want.Status) || got.Complete != want.Complete {
 		o.fail("export: rollout %s has another state than the rollout itself", ro.id)
 	}
 }

@@ -12,19 +12,17 @@ import (
 
 // shown is a rollout as the server shows it.
 type shown struct {
-	Rollout struct {
-		TaskID      *string `json:"task_id"`
-		GroupID     *string `json:"group_id"`
-		Split       *string
-		Harness     *string
-		Status      *string
-		Error       *string
-		Complete    bool
-		Reopened    bool
-		Traces      int
-		OpenIntents int `json:"open_intents"`
-	}
-	Rewards []struct {
+	TaskID      *string `json:"task_id"`
+	GroupID     *string `json:"group_id"`
+	Split       *string
+	Harness     *string
+	Status      *string
+	Error       *string
+	Complete    bool
+	Reopened    bool
+	Traces      int
+	OpenIntents int `json:"open_intents"`
+	Rewards     []struct {
 		RewardID string `json:"reward_id"`
 		Name     string
 		Revision int64
@@ -76,8 +74,8 @@ func (o *oracle) counts(ro *rollout, got *shown) {
 	for _, it := range ro.present() {
 		here[it.t.TraceID] = true
 	}
-	if got.Rollout.Traces != len(here) {
-		o.fail("rollout %s counts %d traces for %d", ro.id, got.Rollout.Traces, len(here))
+	if got.Traces != len(here) {
+		o.fail("rollout %s counts %d traces for %d", ro.id, got.Traces, len(here))
 	}
 	least, most := 0, 0
 	for _, s := range ro.smalls {
@@ -89,7 +87,7 @@ func (o *oracle) counts(ro *rollout, got *shown) {
 			least++
 		}
 	}
-	if n := got.Rollout.OpenIntents; n < least || n > most {
+	if n := got.OpenIntents; n < least || n > most {
 		o.fail("rollout %s counts %d open intents, not %d to %d", ro.id, n, least, most)
 	}
 }
@@ -118,7 +116,7 @@ func (o *oracle) attributes(ro *rollout, got *shown) {
 	task := first(func(t *trace.Trace) string { return t.Attributes.TaskID })
 	group := first(func(t *trace.Trace) string { return t.Attributes.GroupID })
 	harness := first(func(t *trace.Trace) string { return t.Attributes.Harness })
-	have := [3]string{said(got.Rollout.TaskID), said(got.Rollout.GroupID), said(got.Rollout.Split)}
+	have := [3]string{said(got.TaskID), said(got.GroupID), said(got.Split)}
 	allowed := [][3]string{{task, group, ""}}
 	for _, s := range ro.smalls {
 		if s.patch != nil && s.sent != 0 {
@@ -132,7 +130,7 @@ func (o *oracle) attributes(ro *rollout, got *shown) {
 	if !slices.Contains(allowed, have) {
 		o.fail("rollout %s has task, group, split %q, not %q", ro.id, have, allowed)
 	}
-	if h := said(got.Rollout.Harness); h != harness {
+	if h := said(got.Harness); h != harness {
 		o.fail("rollout %s has harness %q, not %q", ro.id, h, harness)
 	}
 }
@@ -146,7 +144,7 @@ func absent(seq *int64) int {
 }
 
 func (o *oracle) finished(ro *rollout, got *shown) {
-	status := said(got.Rollout.Status)
+	status := said(got.Status)
 	var f *small
 	for _, s := range ro.smalls {
 		if s.finish != nil {
@@ -155,11 +153,11 @@ func (o *oracle) finished(ro *rollout, got *shown) {
 	}
 	switch {
 	case f == nil || f.sent == 0:
-		if status != "" || got.Rollout.Reopened {
+		if status != "" || got.Reopened {
 			o.fail("rollout %s is finished as %q, which nobody said", ro.id, status)
 		}
 		return
-	case status != "" && (status != f.finish.Status || said(got.Rollout.Error) != f.finish.Error):
+	case status != "" && (status != f.finish.Status || said(got.Error) != f.finish.Error):
 		o.fail("rollout %s is finished as %q, not %q", ro.id, status, f.finish.Status)
 	case status == "" && f.acked != 0:
 		o.fail("rollout %s: the acknowledged finish is lost", ro.id)
@@ -172,11 +170,11 @@ func (o *oracle) finished(ro *rollout, got *shown) {
 		after = after || f.acked != 0 && it.sent > f.acked
 		never = never && it.acked < f.sent
 	}
-	if after && !got.Rollout.Reopened || never && got.Rollout.Reopened {
-		o.fail("rollout %s: reopened is %v", ro.id, got.Rollout.Reopened)
+	if after && !got.Reopened || never && got.Reopened {
+		o.fail("rollout %s: reopened is %v", ro.id, got.Reopened)
 	}
-	if got.Rollout.Complete != (status != "" && got.Rollout.OpenIntents == 0) {
-		o.fail("rollout %s: complete is %v", ro.id, got.Rollout.Complete)
+	if got.Complete != (status != "" && got.OpenIntents == 0) {
+		o.fail("rollout %s: complete is %v", ro.id, got.Complete)
 	}
 }
 

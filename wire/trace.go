@@ -56,6 +56,8 @@ var traceFields = newTable(keepUnknown,
 	field[trace.Trace]{name: "response", set: body(responseBody)},
 	// Written by EncodeTraceJSON, so that a copied trace stays flagged.
 	field[trace.Trace]{name: "text_repaired", set: boolean(textRepaired)},
+	// What GET /v1/traces/{trace_id} adds to a trace is no part of it.
+	field[trace.Trace]{name: "stored", set: passOver},
 )
 
 // Where each field of a trace lives, for all wire formats.
@@ -104,6 +106,11 @@ func readResponseIDs(s *scanner, t *trace.Trace) (err error) {
 
 func readLogprobs(s *scanner, t *trace.Trace) (err error) {
 	t.ResponseLogprobs, err = s.logprobs()
+	return err
+}
+
+func passOver(s *scanner, _ *trace.Trace) error {
+	_, err := s.skip(false)
 	return err
 }
 
