@@ -20,7 +20,7 @@ func parseSize(s string) (int64, error) {
 			continue
 		}
 		v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || v < 0 || v*float64(u.n) > 1<<62 {
+		if err != nil || !(v >= 0 && v*float64(u.n) <= 1<<62) { // NaN too
 			break
 		}
 		return int64(v * float64(u.n)), nil
