@@ -137,7 +137,7 @@ func (o *oracle) traces(ro *rollout) {
 		if it.looked && settled && o.skips() {
 			continue
 		}
-		var answer struct{ Trace json.RawMessage }
+		var answer json.RawMessage
 		found := o.get("/v1/traces/"+url.PathEscape(it.t.TraceID)+"?include=bodies", &answer)
 		switch {
 		case !found && it.acked != 0:
@@ -147,7 +147,7 @@ func (o *oracle) traces(ro *rollout) {
 		case !found && it.sent != 0:
 			it.gone = true
 		case found:
-			o.same(it, answer.Trace)
+			o.same(it, answer)
 			if it.acked == 0 {
 				o.w.mu.Lock()
 				o.w.clock++
