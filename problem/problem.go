@@ -68,7 +68,11 @@ func Internal(cause error) *Problem {
 func Handler(log *slog.Logger) echo.HTTPErrorHandler {
 	return func(err error, c echo.Context) {
 		if c.Response().Committed {
-			log.Error("answer broken off", "path", c.Request().URL.Path, "err", err)
+			level := slog.LevelError
+			if c.Request().Context().Err() != nil {
+				level = slog.LevelDebug // the client left
+			}
+			log.Log(c.Request().Context(), level, "answer broken off", "path", c.Request().URL.Path, "err", err)
 			panic(http.ErrAbortHandler)
 		}
 		p := of(err)

@@ -90,8 +90,8 @@ var TrajectorySchema = arrow.NewSchema([]arrow.Field{
 }, nil)
 
 // TraceSchema is what POST /v1/traces takes as an Arrow stream. Columns are
-// found by name; all but the first two may be left out, and wider or narrower
-// types of the same kind are accepted.
+// found by name; all but the first two may be left out. Wider integers, float64,
+// large and fixed-size lists and dictionaries are taken too.
 var TraceSchema = arrow.NewSchema([]arrow.Field{
 	field("trace_id", arrow.BinaryTypes.String, false),
 	field("rollout_id", arrow.BinaryTypes.String, false),

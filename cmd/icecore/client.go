@@ -99,21 +99,21 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 	}
 }
 
-// reachable says at once when no server is there: waiting for one that was never
-// started helps nobody.
+// startWait is how long a command waits for a server that nobody listens for: long
+// enough for one that is just starting, not for one that was never started.
+const startWait = 15 * time.Second
+
+// reachable waits, a little, for a server to be there.
 func (c *client) reachable(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/healthz", nil)
-	if err != nil {
-		return fmt.Errorf("make request: %w", err)
-	}
-	resp, err := c.http.Do(req)
+	first := &client{base: c.base, http: c.http, patience: min(c.patience, startWait)}
+	resp, err := first.send(ctx, http.MethodGet, "/healthz", "", nil)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no server listens at %s: start one with icecore serve, or name another with --server", c.base)
 	}
-	if err == nil {
-		_ = resp.Body.Close()
+	if err != nil {
+		return err
 	}
-	return nil
+	return resp.Body.Close()
 }
 
 // call sends JSON and decodes the JSON answer into out.

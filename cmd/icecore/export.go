@@ -24,7 +24,7 @@ import (
 type exportCmd struct {
 	Out        string        `help:"File to write; - is standard output." required:"" placeholder:"FILE"`
 	Server     string        `help:"The server." default:"http://127.0.0.1:7470" placeholder:"URL"`
-	Format     string        `help:"arrow (a stream), ndjson or parquet." default:"arrow" enum:"arrow,ndjson,parquet"`
+	Format     string        `help:"arrow (a stream), ndjson or parquet." default:"arrow" enum:"arrow,ndjson,parquet" env:"ICECORE_EXPORT_FORMAT"`
 	Policy     string        `help:"Merge policy." default:"strict_tree"`
 	Rollout    []string      `help:"Only these rollouts."`
 	Group      []string      `help:"Only these groups."`

@@ -16,7 +16,7 @@ import (
 type importCmd struct {
 	Paths    []string      `arg:"" optional:"" help:"Files or directories; - is standard input." placeholder:"PATH"`
 	Server   string        `help:"The server." default:"http://127.0.0.1:7470" placeholder:"URL"`
-	Format   string        `help:"Format of standard input: ndjson, json, arrow or parquet." default:"ndjson" enum:"ndjson,json,arrow,parquet"`
+	Format   string        `help:"Format of standard input: ndjson, json, arrow or parquet." default:"ndjson" enum:"ndjson,json,arrow,parquet" env:"ICECORE_IMPORT_FORMAT"`
 	Parallel int           `help:"Requests under way at once." default:"4"`
 	RetryFor time.Duration `help:"How long to try again when the server is busy or away." default:"5m"`
 	Quiet    bool          `help:"No progress." short:"q"`
@@ -85,7 +85,7 @@ func runImport(ctx context.Context, c importCmd, progress io.Writer) (*importSum
 	if err != nil {
 		return nil, err
 	}
-	if err := newClient(c.Server, 0).reachable(ctx); err != nil {
+	if err := newClient(c.Server, c.RetryFor).reachable(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

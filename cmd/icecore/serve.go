@@ -106,6 +106,10 @@ func (c *config) ingestOptions(log *slog.Logger) (ingest.Options, error) {
 	if err != nil {
 		return ingest.Options{}, err
 	}
+	if sizes["--max-buffered"] < sizes["--max-request"] {
+		return ingest.Options{}, fmt.Errorf("--max-buffered %s is less than --max-request %s: a request between the two could never be taken",
+			c.MaxBuffered, c.MaxRequest)
+	}
 	return ingest.Options{
 		Limits: wire.Limits{Limits: trace.Limits{MaxTokens: c.MaxTokens, MaxBodyBytes: int(sizes["--max-body"])},
 			MaxItems: c.MaxItems, MaxBytes: sizes["--max-request"]},
