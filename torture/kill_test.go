@@ -22,7 +22,7 @@ type death struct {
 
 var deaths = []death{
 	{"commit.before", 25}, {"commit.after", 25}, {"drain.inside", 4}, {"drain.after", 4},
-	{"checkpoint.before", 3}, {"checkpoint.after", 3}, {"publish.inside", 5},
+	{"checkpoint.before", 3}, {"checkpoint.after", 3}, {"publish.inside", 3},
 	{"any moment", 0}, {"while it starts", 0},
 }
 

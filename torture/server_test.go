@@ -180,7 +180,7 @@ func (s *server) stop(t *testing.T) {
 	}
 }
 
-// killedBy says that the process ended by SIGKILL and not of itself.
+// killedBySignal says that the process ended by SIGKILL and not of itself.
 func (s *server) killedBySignal() bool {
 	if s.cmd.ProcessState == nil {
 		return false
@@ -189,23 +189,16 @@ func (s *server) killedBySignal() bool {
 	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
 }
 
-// knowsVerify says whether the binary has the subcommand.
-var knowsVerify = sync.OnceValue(func() bool { return exec.Command(icecore, "verify", "--help").Run() == nil })
-
 // verified runs the witness over a directory that no server uses.
 func verified(t *testing.T, dir string) {
 	t.Helper()
-	if !knowsVerify() {
-		t.Log("icecore verify is not in this binary: not verified")
-		return
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, icecore, "verify", "--data", dir).CombinedOutput()
 	require.NoError(t, err, "icecore verify --data %s:\n%s", dir, out)
 }
 
-// offline is what verified needs before it: a client that keeps no connection.
+// newClient makes a client of its own for each loader and oracle.
 func newClient() *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 8, DisableCompression: true}}
 }

@@ -103,6 +103,7 @@ func (s *server) startParts(ctx context.Context) error {
 		return err
 	}
 	var runner atomic.Pointer[pass.Runner]
+	var api atomic.Pointer[ingest.API]
 	s.store, err = store.Open(ctx, store.Options{Dir: cfg.Data, Owner: "icecore serve on " + s.addr, Log: s.log,
 		MemoryLimit: size["--memory-limit"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
 		DrainInterval: cfg.DrainEvery, CheckpointInterval: cfg.CheckpointEvery, CheckpointBytes: size["--checkpoint-bytes"], RebuildIndex: cfg.RebuildIndex, Probe: probe(ctx),
@@ -115,7 +116,8 @@ func (s *server) startParts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.runner, err = pass.New(ctx, s.store, pass.Options{Policies: policies, Quiet: cfg.MergeQuiet, Log: s.log})
+	s.runner, err = pass.New(ctx, s.store, pass.Options{Policies: policies, Quiet: cfg.MergeQuiet, Log: s.log,
+		Busy: func() bool { a := api.Load(); return a != nil && a.Open() > 0 }})
 	if err != nil {
 		return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 	}
@@ -125,6 +127,7 @@ func (s *server) startParts(ctx context.Context) error {
 		return errors.Join(err, s.stopParts())
 	}
 	s.ingest = ingest.New(s.store, options)
+	api.Store(s.ingest)
 	return nil
 }
 

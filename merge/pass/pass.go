@@ -26,12 +26,19 @@ type Options struct {
 	// MaxPolicies bounds how many different policies, parameters included, may
 	// have published results. Default 16.
 	MaxPolicies int
-	Log         *slog.Logger
+	// Busy, when set, says that requests are waiting to be stored: merging
+	// unasked then waits, at most MaxWait, because nobody waits for it.
+	Busy func() bool
+	// MaxWait is how long a changed rollout waits for a calm moment. Default
+	// 10 s.
+	MaxWait time.Duration
+	Log     *slog.Logger
 }
 
 const (
 	defaultQuiet       = time.Second
 	defaultMaxPolicies = 16
+	defaultMaxWait     = 10 * time.Second
 	// passRollouts bounds one published transaction.
 	passRollouts = 256
 	// passTokens bounds the ids that one pass holds.
@@ -71,6 +78,12 @@ func New(ctx context.Context, s *store.Store, opts Options) (*Runner, error) {
 	}
 	if opts.MaxPolicies == 0 {
 		opts.MaxPolicies = defaultMaxPolicies
+	}
+	if opts.MaxWait == 0 {
+		opts.MaxWait = defaultMaxWait
+	}
+	if opts.Busy == nil {
+		opts.Busy = func() bool { return false }
 	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -163,8 +176,12 @@ func (r *Runner) takeQuiet() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var keys []int64
+	wait := r.opts.Quiet
+	if r.opts.Busy() {
+		wait = max(wait, r.opts.MaxWait)
+	}
 	for k, at := range r.dirty {
-		if time.Since(at) >= r.opts.Quiet {
+		if time.Since(at) >= wait {
 			keys = append(keys, k)
 			delete(r.dirty, k)
 		}
