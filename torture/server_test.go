@@ -91,7 +91,7 @@ func (l *logged) String() string {
 }
 
 // busy are the flags that make drains, merges and checkpoints frequent.
-var busy = []string{"--drain-every=5ms", "--merge-quiet=10ms", "--checkpoint-every=30ms", "--checkpoint-bytes=64KiB",
+var busy = []string{"--drain-every=5ms", "--merge-quiet=10ms", "--merge-wait=10ms", "--checkpoint-every=30ms", "--checkpoint-bytes=64KiB",
 	"--disk-floor=0B", "--memory-limit=512MiB", "--threads=2", "--log-level=warn"}
 
 const startTimeout = time.Minute

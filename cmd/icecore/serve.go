@@ -28,6 +28,7 @@ type config struct {
 
 	MergePolicies []string      `help:"Merge policies that are published unasked: strict_tree, per_request, polar_compat, polar_compat(end_of_turn=ID) (${default})." default:"strict_tree" sep:";" placeholder:"POLICY"`
 	MergeQuiet    time.Duration `help:"How long a rollout must bring nothing new before it is merged unasked." default:"1s"`
+	MergeWait     time.Duration `help:"How long a changed rollout waits for a moment without requests to be merged unasked." default:"10s"`
 
 	MemoryLimit     string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
 	Threads         int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`

@@ -116,7 +116,7 @@ func (s *server) startParts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.runner, err = pass.New(ctx, s.store, pass.Options{Policies: policies, Quiet: cfg.MergeQuiet, Log: s.log,
+	s.runner, err = pass.New(ctx, s.store, pass.Options{Policies: policies, Quiet: cfg.MergeQuiet, MaxWait: cfg.MergeWait, Log: s.log,
 		Busy: func() bool { a := api.Load(); return a != nil && a.Open() > 0 }})
 	if err != nil {
 		return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
