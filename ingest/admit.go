@@ -87,6 +87,8 @@ func (g *gate) read(c echo.Context) (*body, error) {
 	}
 	r := &patientReader{r: c.Request().Body, rc: http.NewResponseController(c.Response()), patience: g.opts.ReadTimeout}
 	inflated, err := wire.InflateTo(buf, r, c.Request().Header.Get(echo.HeaderContentEncoding), g.opts.MaxRequestBytes, b.grow)
+	// The deadline was for the body; the answer may take longer.
+	_ = r.rc.SetReadDeadline(time.Time{})
 	if err == nil {
 		b.bytes = inflated
 		return b, nil

@@ -57,7 +57,7 @@ func (a *API) resolve(ctx context.Context, t *trace.Trace, earlier map[string]*t
 	if err != nil {
 		return err
 	}
-	t.PromptIDs = prefix.Concat(t.PromptIDs)
+	t.PromptIDs = prefix.Concat(t.PromptIDs).Compact()
 	if total := t.PromptIDs.Len() + len(t.ResponseIDs); total > a.opts.Limits.MaxTokens {
 		return &trace.Error{Code: trace.CodeTooManyTokens, Field: "prompt_prefix",
 			Message: fmt.Sprintf("prompt and response hold %d tokens, more than the limit of %d", total, a.opts.Limits.MaxTokens)}

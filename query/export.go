@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -168,7 +169,7 @@ func (a *API) send(ctx context.Context, p *plan, out sink) error {
 		defer close(loads)
 		for at := 0; at < len(p.rows); {
 			to := p.loadEnd(at)
-			l := a.load(ctx, p, p.rows[at:to])
+			l := a.safeLoad(ctx, p, p.rows[at:to])
 			select {
 			case loads <- l:
 			case <-ctx.Done():
@@ -230,6 +231,17 @@ func (p *plan) loadEnd(at int) int {
 type loaded struct {
 	rows []*row
 	err  error
+}
+
+// safeLoad turns a panic over damaged rows into the end of this stream: it runs in
+// a goroutine of its own, where a panic would end the server.
+func (a *API) safeLoad(ctx context.Context, p *plan, rows []planned) (l loaded) {
+	defer func() {
+		if p := recover(); p != nil {
+			l = loaded{err: fmt.Errorf("make trajectories: %v\n%s", p, debug.Stack())}
+		}
+	}()
+	return a.load(ctx, p, rows)
 }
 
 // load reads the calls of some rollouts and merges them again as they were

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"icecore/merge"
+	"icecore/merge/pass"
 	"icecore/problem"
 	"icecore/store"
 )
@@ -25,19 +26,24 @@ type selection struct {
 
 // position is a place in the order of an export: by rollout, as they were
 // opened, then by row.
+//
+// through says which merge of the rollout row counts in: a trace that came since
+// may have changed the order of its rows, and the rest of a rollout that was
+// begun comes as it was then.
 type position struct {
 	rollout int64
 	row     int
+	through int64
 }
 
 func (p position) String() string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "1.%d.%d", p.rollout, p.row))
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "2.%d.%d.%d", p.rollout, p.row, p.through))
 }
 
 func parsePosition(text string) (p position, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
-		_, err = fmt.Sscanf(string(raw), "1.%d.%d", &p.rollout, &p.row)
+		_, err = fmt.Sscanf(string(raw), "2.%d.%d.%d", &p.rollout, &p.row, &p.through)
 	}
 	if err != nil || p.String() != text {
 		return p, problem.BadParameter("cursor", "is not one that this server gave")
@@ -141,6 +147,9 @@ func (a *API) planRollouts(ctx context.Context, p *plan, list []store.Rollout) (
 	if err != nil {
 		return false, err
 	}
+	if rows, err = a.asBegun(ctx, p, rows); err != nil {
+		return false, err
+	}
 	rewards, err := a.s.Rewards(ctx, keys)
 	if err != nil {
 		return false, err
@@ -159,7 +168,7 @@ func (a *API) planRollouts(ctx context.Context, p *plan, list []store.Rollout) (
 		}
 		if p.limit > 0 && int64(len(p.rows)) == p.limit {
 			last := p.rows[len(p.rows)-1]
-			p.next = position{last.rollout, last.row}.String()
+			p.next = position{last.rollout, last.row, last.through}.String()
 			return true, nil
 		}
 		p.rows = append(p.rows, planned{r.RolloutKey, r.Through, r.Row, r.Length, r.TrainedTokens})
@@ -167,6 +176,28 @@ func (a *API) planRollouts(ctx context.Context, p *plan, list []store.Rollout) (
 		p.trained += int64(r.TrainedTokens)
 	}
 	return false, nil
+}
+
+// asBegun puts the rows of the rollout in which the cursor stands as they were
+// when the cursor was given.
+func (a *API) asBegun(ctx context.Context, p *plan, rows []store.MergedRow) ([]store.MergedRow, error) {
+	at := slices.IndexFunc(rows, func(r store.MergedRow) bool { return r.RolloutKey == p.after.rollout })
+	if at < 0 || rows[at].Through == p.after.through {
+		return rows, nil
+	}
+	calls, err := a.s.LoadCalls(ctx, []int64{p.after.rollout}, p.after.through)
+	if err != nil {
+		return nil, err
+	}
+	m := pass.Run(calls[0], p.policy)
+	begun := make([]store.MergedRow, len(m.Result.Trajectories))
+	for i, t := range m.Result.Trajectories {
+		lo, hi := (&row{m: m, spans: m.Result.Spans(i)}).versions()
+		begun[i] = store.MergedRow{RolloutKey: p.after.rollout, Through: p.after.through, Row: i, Length: t.Length,
+			TrainedTokens: t.TrainedTokens, VersionMin: lo, VersionMax: hi}
+	}
+	rest := slices.DeleteFunc(rows, func(r store.MergedRow) bool { return r.RolloutKey == p.after.rollout })
+	return slices.Insert(rest, at, begun...), nil
 }
 
 // wants applies the filters on policy versions. A row whose versions are not

@@ -68,16 +68,15 @@ func (c *headCache) drop(key int64) {
 	}
 }
 
-// trim counts what the heads hold and forgets the oldest beyond limit. mu must
-// be held. Entries touched since the last call are the front ones.
-func (c *headCache) trim(limit int64) {
-	for e := c.order.Front(); e != nil; e = e.Next() {
-		h := e.Value.(*headEntry)
-		if h.seen == h.heads.bytes {
-			break
+// trim counts anew what the named rollouts' heads hold, and forgets those used
+// longest ago beyond limit. mu must be held.
+func (c *headCache) trim(touched map[string]*Rollout, limit int64) {
+	for _, r := range touched {
+		if e, ok := c.byKey[r.Key]; ok {
+			h := e.Value.(*headEntry)
+			c.bytes += h.heads.bytes - h.seen
+			h.seen = h.heads.bytes
 		}
-		c.bytes += h.heads.bytes - h.seen
-		h.seen = h.heads.bytes
 	}
 	for c.bytes > limit && c.order.Len() > 1 {
 		c.drop(c.order.Back().Value.(*headEntry).key)

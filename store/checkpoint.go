@@ -69,7 +69,7 @@ func (d *drainer) prune(ctx context.Context, upTo int64) error {
 
 // keptPages is how many free pages the control database keeps for the next
 // journal batches: 16 MiB.
-const keptPages = 1024
+const keptPages = 4096
 
 // giveBack shrinks the control database to what it needs; the journal would
 // otherwise leave its largest extent behind.

@@ -213,7 +213,7 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	for _, r := range k.rollouts {
 		c.cache.put(r)
 	}
-	c.s.heads.trim(c.s.opts.HeadBytes)
+	c.s.heads.trim(k.rollouts, c.s.opts.HeadBytes)
 	if wrote {
 		c.s.drainer.journalled(k.batch, bytes)
 		return k.batch, nil

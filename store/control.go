@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 
 	_ "modernc.org/sqlite" // the "sqlite" driver
 )
@@ -34,14 +33,13 @@ var controlPragmas = []string{
 	"journal_size_limit(67108864)",
 }
 
-// creationPragmas count only before the first table is made. A page of 16 KiB
-// keeps a journal payload's overflow chain short.
-var creationPragmas = []string{"page_size(16384)", "auto_vacuum(INCREMENTAL)"}
+// creationPragma counts only before the first table is made.
+const creationPragma = "auto_vacuum(INCREMENTAL)"
 
 func controlDSN(path, mode string) string {
 	v := url.Values{"_pragma": controlPragmas, "mode": {mode}}
 	if mode == "rwc" {
-		v["_pragma"] = append(slices.Clone(creationPragmas), controlPragmas...)
+		v["_pragma"] = append([]string{creationPragma}, controlPragmas...)
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()
 }

@@ -217,6 +217,18 @@ func (s *Store) DropSuperseded(ctx context.Context) error {
 	return nil
 }
 
+// DropPolicy deletes everything that a policy has published.
+func (s *Store) DropPolicy(ctx context.Context, policy string) error {
+	var stmts []string
+	for _, t := range []*table{tableMergedTraces, tableTrajectories, tableGenerations} {
+		stmts = append(stmts, "DELETE FROM ice."+t.name+" WHERE policy = '"+strings.ReplaceAll(policy, "'", "''")+"'")
+	}
+	if err := s.wh().apply(ctx, nil, nil, stmts...); err != nil {
+		return fmt.Errorf("drop the results of %s: %w", policy, err)
+	}
+	return nil
+}
+
 // Counts sums what the published merges of each harness made, for display.
 type Counts struct {
 	Harness       string

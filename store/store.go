@@ -250,7 +250,10 @@ func (s *Store) Ready() error {
 }
 
 // Databases gives both databases to a witness that checks what is stored, and
-// the batch up to which the warehouse holds everything.
-func (s *Store) Databases() (control, warehouse *sql.DB, drained int64) {
-	return s.control.read, s.wh().db, s.Drained()
+// the batch up to which the warehouse holds everything. Until release is called
+// the warehouse is not opened anew.
+func (s *Store) Databases() (control, warehouse *sql.DB, drained int64, release func()) {
+	w := s.wh()
+	w.use.RLock()
+	return s.control.read, w.db, s.Drained(), w.use.RUnlock
 }

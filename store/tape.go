@@ -69,8 +69,11 @@ type place struct {
 	response int
 }
 
+// emptyHeads is about what heads without a tape take.
+const emptyHeads = 512
+
 func newHeads() *heads {
-	return &heads{roots: map[int32]*tape{}, places: map[int64]place{}}
+	return &heads{roots: map[int32]*tape{}, places: map[int64]place{}, bytes: emptyHeads}
 }
 
 // found is how far a sequence is already on tapes: its first matched ids are

@@ -58,6 +58,24 @@ func (t Tokens) Concat(more Tokens) Tokens {
 	return append(append(out, t...), more...)
 }
 
+// Compact joins pieces that are no longer than what follows them, so that
+// sequences which grow by small steps stay in few pieces (their number grows with
+// the logarithm of the length) while long beginnings stay shared.
+func (t Tokens) Compact() Tokens {
+	out := make(Tokens, 0, 8)
+	for _, p := range t {
+		if len(p) == 0 {
+			continue
+		}
+		out = append(out, p)
+		for n := len(out); n > 1 && len(out[n-1]) >= len(out[n-2]); n = len(out) {
+			joined := append(append(make([]int32, 0, len(out[n-2])+len(out[n-1])), out[n-2]...), out[n-1]...)
+			out = append(out[:n-2], joined)
+		}
+	}
+	return out
+}
+
 // AppendTo copies the ids behind dst and returns the longer slice.
 func (t Tokens) AppendTo(dst []int32) []int32 {
 	for _, p := range t {

@@ -29,11 +29,22 @@ func TestTokensAreASlice(t *testing.T) {
 		from := rapid.IntRange(0, len(flat)).Draw(t, "from")
 		to := rapid.IntRange(from, len(flat)).Draw(t, "to")
 		require.Equal(t, flat[from:to], a.Slice(from, to).Flat())
+		require.Equal(t, flat, a.Compact().Flat())
 		require.Equal(t, flat, a.Flat(), "nothing of it changed a")
 		require.Panics(t, func() { a.Slice(from, len(flat)+1) })
 	})
 	require.Nil(t, TokensOf(nil).Flat(), "not known stays not known")
 	require.NotNil(t, TokensOf([]int32{}).Flat(), "empty stays empty")
+}
+
+// Ten thousand small steps must not become ten thousand pieces each.
+func TestGrowingTokensStayInFewPieces(t *testing.T) {
+	ids := Tokens{}
+	for i := range int32(10_000) {
+		ids = ids.Concat(TokensOf([]int32{i})).Concat(TokensOf([]int32{-i})).Compact()
+	}
+	require.Equal(t, 20_000, ids.Len())
+	require.Less(t, len(ids), 20)
 }
 
 // What is appended behind a slice of Tokens must not reach what it was cut from.

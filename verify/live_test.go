@@ -37,7 +37,8 @@ func TestRunningServerIsOK(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- write(ctx, s) }()
 
-	control, warehouse, _ := s.Databases()
+	control, warehouse, _, release := s.Databases()
+	defer release()
 	for range 4 {
 		r, err := Run(ctx, Source{Control: control, Warehouse: warehouse}, Options{PageTokens: 5000})
 		require.NoError(t, err)
@@ -51,7 +52,8 @@ func TestRunningServerIsOK(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	runner.Close()
-	control, warehouse, drained := s.Databases()
+	control, warehouse, drained, release := s.Databases()
+	defer release()
 	r, err := Run(context.Background(), Source{Control: control, Warehouse: warehouse, ThroughBatch: drained}, Options{})
 	require.NoError(t, err)
 	require.True(t, r.OK(), text(t, r))

@@ -10,6 +10,7 @@ import (
 	_ "net/http/pprof" // reached only with --profile
 	"os/exec"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -102,17 +103,12 @@ func (s *server) startParts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var runner atomic.Pointer[pass.Runner]
+	var drained drainNews
 	var api atomic.Pointer[ingest.API]
 	s.store, err = store.Open(ctx, store.Options{Dir: cfg.Data, Owner: "icecore serve on " + s.addr, Log: s.log,
 		MemoryLimit: size["--memory-limit"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
 		DrainInterval: cfg.DrainEvery, CheckpointInterval: cfg.CheckpointEvery, CheckpointBytes: size["--checkpoint-bytes"], RebuildIndex: cfg.RebuildIndex, Probe: probe(ctx),
-		// What is drained before the runner exists, the runner finds itself.
-		OnDrain: func(keys []int64) {
-			if r := runner.Load(); r != nil {
-				r.Changed(keys)
-			}
-		}})
+		OnDrain: drained.tell})
 	if err != nil {
 		return err
 	}
@@ -121,7 +117,7 @@ func (s *server) startParts(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 	}
-	runner.Store(s.runner)
+	drained.attach(s.runner)
 	options, err := cfg.ingestOptions(s.log)
 	if err != nil {
 		return errors.Join(err, s.stopParts())
@@ -129,6 +125,32 @@ func (s *server) startParts(ctx context.Context) error {
 	s.ingest = ingest.New(s.store, options)
 	api.Store(s.ingest)
 	return nil
+}
+
+// drainNews takes the store's news of drained rollouts to the runner, which
+// starts after the store: what comes before is kept for it.
+type drainNews struct {
+	mu     sync.Mutex
+	runner *pass.Runner
+	early  []int64
+}
+
+func (d *drainNews) tell(keys []int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.runner == nil {
+		d.early = append(d.early, keys...)
+		return
+	}
+	d.runner.Changed(keys)
+}
+
+func (d *drainNews) attach(r *pass.Runner) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runner = r
+	r.Changed(d.early)
+	d.early = nil
 }
 
 func (s *server) stopParts() error {
@@ -226,7 +248,8 @@ func (s *server) verify(c echo.Context) error {
 	if err := s.store.WaitDrained(ctx, s.store.NewestBatch()); err != nil {
 		return problem.Internal(err)
 	}
-	control, warehouse, drained := s.store.Databases()
+	control, warehouse, drained, release := s.store.Databases()
+	defer release()
 	report, err := verify.Run(ctx, verify.Source{Control: control, Warehouse: warehouse, ThroughBatch: drained}, verify.Options{})
 	if err != nil {
 		return problem.Internal(err)

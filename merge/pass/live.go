@@ -16,6 +16,12 @@ type live struct {
 	tokens int
 }
 
+// What a linked rollout, and each of its calls, takes beside ids, in ids.
+const (
+	liveCost = 256
+	callCost = 128
+)
+
 // maxLiveTokens bounds the ids that linked rollouts keep in memory.
 const maxLiveTokens = 16 << 20
 
@@ -50,6 +56,7 @@ func (c *liveCache) load(ctx context.Context, s *store.Store, keys []int64, thro
 		}
 		out[i] = l
 	}
+	defer c.trim()
 	if len(missing) == 0 {
 		return out, nil
 	}
@@ -68,10 +75,13 @@ func (c *liveCache) load(ctx context.Context, s *store.Store, keys []int64, thro
 		c.link(l)
 		out[i] = l
 	}
+	return out, nil
+}
+
+func (c *liveCache) trim() {
 	for c.tokens > maxLiveTokens && c.order.Len() > 1 {
 		c.drop(c.order.Back().Value.(*live).calls.Key)
 	}
-	return out, nil
 }
 
 func (c *liveCache) drop(key int64) {
@@ -88,7 +98,7 @@ func (c *liveCache) link(l *live) {
 		l.tree.Add(mergeCall(&l.calls.Calls[i]))
 	}
 	c.tokens -= l.tokens
-	l.tokens = l.calls.Tokens()
+	l.tokens = l.calls.Tokens() + liveCost + callCost*len(l.calls.Calls)
 	c.tokens += l.tokens
 }
 

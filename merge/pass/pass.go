@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -61,6 +62,7 @@ type Runner struct {
 	merging    sync.Mutex
 	generation int64
 	known      map[string]bool
+	used       map[string]time.Time
 	live       *liveCache
 
 	kick    chan struct{}
@@ -88,7 +90,7 @@ func New(ctx context.Context, s *store.Store, opts Options) (*Runner, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	r := &Runner{s: s, opts: opts, dirty: map[int64]time.Time{}, known: map[string]bool{}, live: newLiveCache(),
+	r := &Runner{s: s, opts: opts, dirty: map[int64]time.Time{}, known: map[string]bool{}, used: map[string]time.Time{}, live: newLiveCache(),
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
 	var err error
 	if r.generation, err = s.NewestGeneration(ctx); err != nil {
@@ -161,15 +163,28 @@ func (r *Runner) loop() {
 			continue
 		}
 		for _, p := range r.opts.Policies {
-			if err := r.Ensure(ctx, keys, p); err != nil {
-				if ctx.Err() != nil {
-					return
+			if r.ensureSafe(ctx, keys, p) == nil || ctx.Err() != nil {
+				continue
+			}
+			// One rollout that cannot be merged must not keep back the others.
+			for _, k := range keys {
+				if err := r.ensureSafe(ctx, []int64{k}, p); err != nil && ctx.Err() == nil {
+					r.opts.Log.Error("merge failed; it will be tried again", "policy", p.String(), "rollout_key", k, "err", err)
+					r.Changed([]int64{k})
 				}
-				r.opts.Log.Error("merge failed; it will be tried again", "policy", p.String(), "err", err)
-				r.Changed(keys)
 			}
 		}
 	}
+}
+
+// ensureSafe is Ensure, with a panic over damaged rows as its error.
+func (r *Runner) ensureSafe(ctx context.Context, keys []int64, policy merge.Policy) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("merge: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return r.Ensure(ctx, keys, policy)
 }
 
 func (r *Runner) takeQuiet() []int64 {
@@ -199,12 +214,6 @@ func (r *Runner) Ensure(ctx context.Context, keys []int64, policy merge.Policy) 
 	r.merging.Lock()
 	defer r.merging.Unlock()
 	name := policy.String()
-	if !r.known[name] {
-		if len(r.known) >= r.opts.MaxPolicies {
-			return fmt.Errorf("%w: %d, and %s would be one more", ErrTooManyPolicies, len(r.known), name)
-		}
-		r.known[name] = true
-	}
 	through := r.s.Drained()
 	for at := 0; at < len(keys); at += passRollouts {
 		part := keys[at:min(at+passRollouts, len(keys))]
@@ -212,11 +221,48 @@ func (r *Runner) Ensure(ctx context.Context, keys []int64, policy merge.Policy) 
 		if err != nil {
 			return err
 		}
+		if len(stale) == 0 {
+			continue
+		}
+		if err := r.makeRoom(ctx, name); err != nil {
+			return err
+		}
 		if err := r.publish(ctx, stale, policy, through); err != nil {
 			return err
 		}
 	}
+	r.used[name] = time.Now()
 	return r.sweep(ctx)
+}
+
+// makeRoom lets one more policy publish: of those that nobody configured, the
+// one used longest ago gives up its results, which can be made again.
+func (r *Runner) makeRoom(ctx context.Context, name string) error {
+	if r.known[name] {
+		return nil
+	}
+	for len(r.known) >= r.opts.MaxPolicies {
+		oldest := ""
+		for have := range r.known {
+			if !r.configured(have) && (oldest == "" || r.used[have].Before(r.used[oldest])) {
+				oldest = have
+			}
+		}
+		if oldest == "" {
+			return fmt.Errorf("%w: %d, and %s would be one more", ErrTooManyPolicies, len(r.known), name)
+		}
+		if err := r.s.DropPolicy(ctx, oldest); err != nil {
+			return err
+		}
+		delete(r.known, oldest)
+		delete(r.used, oldest)
+	}
+	r.known[name] = true
+	return nil
+}
+
+func (r *Runner) configured(name string) bool {
+	return slices.ContainsFunc(r.opts.Policies, func(p merge.Policy) bool { return p.String() == name })
 }
 
 func (r *Runner) stale(ctx context.Context, keys []int64, policy string, through int64) ([]int64, error) {

@@ -168,18 +168,22 @@ func TestStartTakesUpWhatIsUnmerged(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { n, _ := r.Waiting(); return n == 0 })
 }
 
+// Whoever asks for many policies must not keep others from theirs.
 func TestPoliciesAreBounded(t *testing.T) {
 	s, r := pair(t, t.TempDir(), Options{Quiet: still, MaxPolicies: 2})
+	ctx := context.Background()
 	put(t, s, call("a", "r", 0, []int32{1}, []int32{2}))
 	keys := []int64{key(t, s, "r")}
+	require.NoError(t, r.Ensure(ctx, keys, strict))
 	for n := range int32(3) {
-		err := r.Ensure(context.Background(), keys, merge.Policy{Name: merge.PolarCompat, EndOfTurn: &n})
-		if n == 0 {
-			require.NoError(t, err)
-		} else {
-			require.ErrorIs(t, err, ErrTooManyPolicies)
-		}
+		p := merge.Policy{Name: merge.PolarCompat, EndOfTurn: &n}
+		require.NoError(t, r.Ensure(ctx, keys, p))
+		require.Len(t, rows(t, s, "r", p), 1)
+		names, err := s.MergedPolicies(ctx)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{strict.String(), p.String()}, names)
 	}
+	require.Len(t, rows(t, s, "r", strict), 1, "what is configured stays")
 }
 
 func TestSupersededGenerationsGo(t *testing.T) {
@@ -189,7 +193,8 @@ func TestSupersededGenerationsGo(t *testing.T) {
 		put(t, s, call(fmt.Sprint(i), "r", int64(i), []int32{int32(i)}, []int32{2}))
 		require.NoError(t, r.Ensure(ctx, []int64{key(t, s, "r")}, strict))
 	}
-	_, warehouse, _ := s.Databases()
+	_, warehouse, _, release := s.Databases()
+	t.Cleanup(release)
 	count := func() (n int) {
 		require.NoError(t, warehouse.QueryRow(`SELECT count(DISTINCT generation) FROM ice.merged_traces`).Scan(&n))
 		return n
