@@ -367,3 +367,27 @@ print(t.num_rows, t.num_columns + 1, end="")`, a.body))
 	require.Empty(t, rows)
 	require.True(t, bytes.HasPrefix(a.body, []byte{0xff, 0xff, 0xff, 0xff}))
 }
+
+// A rollout that was begun on one page ends on the next as it was: a late trace
+// that changes the order of its rows neither repeats nor hides one.
+func TestCursorInsideARolloutThatChanges(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for i := range int32(4) {
+		s.traces(plain("in", fmt.Sprint("leaf", i), int64(10+i), ids(i), ids(9))).is(200)
+	}
+	var before []string
+	for _, r := range s.export("rollout_id=in").rows {
+		before = append(before, r.TrajectoryID)
+	}
+	require.Len(t, before, 4)
+	page := s.export("rollout_id=in&limit=2")
+	s.traces(plain("in", "late", 1, ids(7), ids(8)), plain("in", "later", 99, ids(6), ids(8))).is(200)
+	require.Len(t, s.export("rollout_id=in").rows, 6)
+	rest := s.export("rollout_id=in&cursor=" + page.next)
+	var got []string
+	for _, r := range append(page.rows, rest.rows...) {
+		got = append(got, r.TrajectoryID)
+	}
+	require.Equal(t, before, got)
+}
