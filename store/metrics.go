@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -98,12 +97,14 @@ type Status struct {
 	JournalPending int64 `json:"journal_pending_bytes"`
 	JournalKept    int64 `json:"journal_kept_bytes"`
 	// DrainLagSeconds is how long the oldest undrained batch has waited.
-	DrainLagSeconds float64          `json:"drain_lag_seconds"`
-	DrainError      string           `json:"drain_error,omitempty"`
-	FreeBytes       int64            `json:"disk_free_bytes"`
-	DiskBytes       map[string]int64 `json:"disk_bytes"`
-	HeadBytes       int64            `json:"tape_head_bytes"`
-	DuckDBMemory    map[string]int64 `json:"duckdb_memory_bytes"`
+	DrainLagSeconds float64 `json:"drain_lag_seconds"`
+	DrainError      string  `json:"drain_error,omitempty"`
+	// WarehouseError says why the warehouse does not answer now.
+	WarehouseError string           `json:"warehouse_error,omitempty"`
+	FreeBytes      int64            `json:"disk_free_bytes"`
+	DiskBytes      map[string]int64 `json:"disk_bytes"`
+	HeadBytes      int64            `json:"tape_head_bytes"`
+	DuckDBMemory   map[string]int64 `json:"duckdb_memory_bytes"`
 	// SetAside reports a warehouse file that could not be read at start.
 	SetAside string `json:"set_aside,omitempty"`
 }
@@ -135,23 +136,17 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 			st.DiskBytes[name] = info.Size()
 		}
 	}
-	conn, giveBack, err := s.wh().conn(ctx)
-	if err != nil {
-		return st, err
+	// A warehouse that is out of order is what whoever asks wants to know.
+	if err := s.duckDBMemory(ctx, st.DuckDBMemory); err != nil {
+		st.WarehouseError = err.Error()
 	}
-	defer giveBack()
-	rows, err := conn.QueryContext(ctx, `SELECT tag, memory_usage_bytes FROM duckdb_memory() WHERE memory_usage_bytes > 0`)
-	if err != nil {
-		return st, fmt.Errorf("ask DuckDB for its memory: %w", err)
-	}
-	defer rows.Close() //nolint:errcheck // Err below says what went wrong
-	for rows.Next() {
-		var tag string
-		var n int64
-		if err := rows.Scan(&tag, &n); err != nil {
-			return st, fmt.Errorf("ask DuckDB for its memory: %w", err)
-		}
-		st.DuckDBMemory[tag] = n
-	}
-	return st, rows.Err()
+	return st, nil
+}
+
+func (s *Store) duckDBMemory(ctx context.Context, byTag map[string]int64) error {
+	return s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+		tag, n := c.str(), c.i64()
+		byTag[tag] = n
+		return nil
+	}), `SELECT tag, memory_usage_bytes FROM duckdb_memory() WHERE memory_usage_bytes > 0`)
 }

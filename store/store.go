@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,10 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	}
 	if opts.Dir, err = filepath.Abs(opts.Dir); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if strings.ContainsAny(opts.Dir, "?%#") {
+		return nil, fmt.Errorf("open store: the data directory %s has one of the characters ? %% # in its path, "+
+			"which DuckDB's driver reads as part of an address; choose another", opts.Dir)
 	}
 	if opts.TempDir == "" {
 		opts.TempDir = filepath.Join(opts.Dir, "tmp")

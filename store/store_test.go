@@ -452,3 +452,11 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	require.Equal(t, Stored, put(t, s, a)[0].Status, "what was lost can be sent again")
 	require.NoError(t, s.Close(ctx))
 }
+
+// Such a path would open another file than the one named.
+func TestPathsThatDuckDBMisreadsAreRefused(t *testing.T) {
+	for _, name := range []string{"a?b", "a%20b", "a#b"} {
+		_, err := Open(context.Background(), quiet(t, Options{Dir: filepath.Join(t.TempDir(), name)}))
+		require.ErrorContains(t, err, "choose another")
+	}
+}
