@@ -87,9 +87,10 @@ func (g *gate) read(c echo.Context) (*body, error) {
 	}
 	r := &patientReader{r: c.Request().Body, rc: http.NewResponseController(c.Response()), patience: g.opts.ReadTimeout}
 	inflated, err := wire.InflateTo(buf, r, c.Request().Header.Get(echo.HeaderContentEncoding), g.opts.MaxRequestBytes, b.grow)
-	// The deadline was for the body; the answer may take longer.
-	_ = r.rc.SetReadDeadline(time.Time{})
 	if err == nil {
+		// The deadline was for the body; the answer may take longer. (A body
+		// that did not come keeps it: the server reads on to its end.)
+		_ = r.rc.SetReadDeadline(time.Time{})
 		b.bytes = inflated
 		return b, nil
 	}
