@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 )
 
@@ -35,7 +34,7 @@ func (b *bench) disk() error {
 		if err := s.shutdown(); err != nil {
 			return err
 		}
-		n, err := diskBytes(filepath.Join(s.dir, "data"))
+		n, err := s.diskBytes()
 		if err != nil {
 			return err
 		}
@@ -67,7 +66,7 @@ func (b *bench) growth() error {
 			if err := s.shutdown(); err != nil {
 				return err
 			}
-			n, err := diskBytes(filepath.Join(s.dir, "data"))
+			n, err := s.diskBytes()
 			if err != nil {
 				return err
 			}

@@ -184,10 +184,11 @@ func total(bodies [][]byte) int {
 
 func rate(bytes int, d time.Duration) float64 { return float64(bytes) / 1e6 / d.Seconds() }
 
-// diskBytes is what a data directory takes.
-func diskBytes(dir string) (int64, error) {
+// diskBytes is what the data directory of a stopped server takes; it removes it.
+func (s *server) diskBytes() (int64, error) {
 	var n int64
-	entries, err := os.ReadDir(dir)
+	defer os.RemoveAll(s.dir) //nolint:errcheck // a leftover in the temporary directory
+	entries, err := os.ReadDir(filepath.Join(s.dir, "data"))
 	if err != nil {
 		return 0, fmt.Errorf("read directory: %w", err)
 	}
