@@ -69,24 +69,11 @@ func (r *row) logprobsComplete() bool {
 
 // versions is the range of policy versions over the row's spans.
 func (r *row) versions() (lo, hi *int64) {
-	widen := func(v int64) {
-		if lo == nil || v < *lo {
-			lo = &v
-		}
-		if hi == nil || v > *hi {
-			hi = &v
-		}
-	}
+	var v store.VersionRange
 	for i := range r.spans {
-		c := r.call(i)
-		for _, s := range c.Versions {
-			widen(s.Version)
-		}
-		if len(c.Versions) == 0 && c.PolicyVersion != nil {
-			widen(*c.PolicyVersion)
-		}
+		v.Widen(r.call(i))
 	}
-	return lo, hi
+	return v.Min, v.Max
 }
 
 // appendTokens writes the fields of a trajectory as JSON, without braces. how,

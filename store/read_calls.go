@@ -265,3 +265,25 @@ func (r *RolloutCalls) Until(through int64) {
 	r.Calls = slices.DeleteFunc(r.Calls, func(c Call) bool { return c.Batch > through })
 	r.Through = through
 }
+
+// VersionRange is the least and the greatest policy version that sampled some
+// calls; nil while none is known.
+type VersionRange struct{ Min, Max *int64 }
+
+// Widen takes in the versions that sampled a call: those of its spans, or where
+// it has none the one at dispatch.
+func (r *VersionRange) Widen(c *Call) {
+	spans := c.Versions
+	if len(spans) == 0 && c.PolicyVersion != nil {
+		spans = []trace.VersionSpan{{Version: *c.PolicyVersion}}
+	}
+	for _, s := range spans {
+		v := s.Version
+		if r.Min == nil || v < *r.Min {
+			r.Min = &v
+		}
+		if r.Max == nil || v > *r.Max {
+			r.Max = &v
+		}
+	}
+}

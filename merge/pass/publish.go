@@ -6,7 +6,6 @@ import (
 
 	"icecore/merge"
 	"icecore/store"
-	"icecore/trace"
 )
 
 // merged puts a result into the form in which it is stored: one row per trace
@@ -52,8 +51,8 @@ func (r *Runner) merged(ctx context.Context, l *live, policy merge.Policy) (*sto
 
 // versionRange is the policy versions that sampled a path's spans.
 type versionRange struct {
-	done   bool
-	lo, hi *int64
+	store.VersionRange
+	done bool
 }
 
 // versionRanges finds them, each call once: paths share their beginnings.
@@ -75,26 +74,10 @@ func (v *versionRanges) of(last int) (lo, hi *int64) {
 			r = v.known[p]
 		}
 		if v.nodes[c].Row != merge.None {
-			r.widen(&v.calls[c])
+			r.Widen(&v.calls[c])
 		}
 		r.done = true
 		v.known[c] = r
 	}
-	return v.known[last].lo, v.known[last].hi
-}
-
-func (r *versionRange) widen(c *store.Call) {
-	spans := c.Versions
-	if len(spans) == 0 && c.PolicyVersion != nil {
-		spans = []trace.VersionSpan{{Version: *c.PolicyVersion}}
-	}
-	for _, s := range spans {
-		v := s.Version
-		if r.lo == nil || v < *r.lo {
-			r.lo = &v
-		}
-		if r.hi == nil || v > *r.hi {
-			r.hi = &v
-		}
-	}
+	return v.known[last].Min, v.known[last].Max
 }
