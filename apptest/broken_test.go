@@ -110,7 +110,7 @@ try:
     print("read", reader.read_all().num_rows, flush=True)
 except Exception as e:
     print("raised", type(e).__name__, flush=True)
-`, url)
+`+leave, url)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
