@@ -151,48 +151,6 @@ func decompress(data, base []byte, size int) ([]byte, error) {
 
 // body reads one body; nil when the trace has none on that side.
 func (s *Store) body(ctx context.Context, rolloutKey, traceKey int64, side string) ([]byte, error) {
-	bases := map[int64]int64{}
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
-		bases[c.i64()] = c.i64()
-		return nil
-	}), `SELECT trace_key, base_key FROM ice.bodies WHERE rollout_key = ? AND side = ?`, rolloutKey, side)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := bases[traceKey]; !ok {
-		return nil, nil
-	}
-	var chain []int64
-	for key := traceKey; key != 0; key = bases[key] {
-		if _, ok := bases[key]; !ok || len(chain) == len(bases) {
-			return nil, fmt.Errorf("read body of trace %d: the body of trace %d, on which it builds, is missing", traceKey, key)
-		}
-		chain = append(chain, key)
-	}
-	return s.unpack(ctx, rolloutKey, side, chain)
-}
-
-// unpack decompresses the first body of a chain, each of whose bodies builds on
-// the next.
-func (s *Store) unpack(ctx context.Context, rolloutKey int64, side string, chain []int64) ([]byte, error) {
-	type stored struct {
-		size int
-		data []byte
-	}
-	packed := map[int64]stored{}
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
-		packed[c.i64()] = stored{c.i32(), c.blob()}
-		return nil
-	}), `SELECT trace_key, raw_bytes, data FROM ice.bodies WHERE rollout_key = ? AND side = ? AND trace_key IN `+inList(chain), rolloutKey, side)
-	if err != nil {
-		return nil, err
-	}
-	var body []byte
-	for i := len(chain) - 1; i >= 0; i-- {
-		p := packed[chain[i]]
-		if body, err = decompress(p.data, body, p.size); err != nil {
-			return nil, fmt.Errorf("read body of trace %d: %w", chain[i], err)
-		}
-	}
-	return body, nil
+	bodies, err := readBodies(ctx, s.wh(), map[int64][]int64{rolloutKey: {traceKey}}, side)
+	return bodies[traceKey], err
 }

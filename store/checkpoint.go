@@ -25,7 +25,7 @@ func (d *drainer) maybeCheckpoint(ctx context.Context, force bool) error {
 		return err
 	}
 	started := time.Now()
-	clean, err := d.s.wh().checkpoint(ctx)
+	clean, err := d.s.wh().Checkpoint(ctx)
 	if err != nil {
 		return err
 	}

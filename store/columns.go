@@ -22,9 +22,10 @@ func (c *columnsOf) next() arrow.Array {
 	return c.rec.Column(c.col - 1)
 }
 
-func (c *columnsOf) i64() int64 { return c.next().(*array.Int64).Value(c.row) }
-func (c *columnsOf) i32() int   { return int(c.next().(*array.Int32).Value(c.row)) }
-func (c *columnsOf) flag() bool { return c.next().(*array.Boolean).Value(c.row) }
+func (c *columnsOf) i64() int64   { return c.next().(*array.Int64).Value(c.row) }
+func (c *columnsOf) i32() int     { return int(c.next().(*array.Int32).Value(c.row)) }
+func (c *columnsOf) f64() float64 { return c.next().(*array.Float64).Value(c.row) }
+func (c *columnsOf) flag() bool   { return c.next().(*array.Boolean).Value(c.row) }
 
 func (c *columnsOf) optI64() *int64 {
 	a := c.next().(*array.Int64)
@@ -50,6 +51,16 @@ func (c *columnsOf) str() string {
 		return ""
 	}
 	return strings.Clone(a.Value(c.row))
+}
+
+// optStr is str with NULL as nil.
+func (c *columnsOf) optStr() *string {
+	a := c.next().(*array.String)
+	if a.IsNull(c.row) {
+		return nil
+	}
+	v := strings.Clone(a.Value(c.row))
+	return &v
 }
 
 func (c *columnsOf) json() []byte {
@@ -138,4 +149,11 @@ func inList(keys []int64) string {
 	}
 	b.WriteByte(')')
 	return b.String()
+}
+
+// floats gives a list of log-probs as a range of a view of DuckDB's memory.
+func (c *columnsOf) floats() (values *array.Float32, from, to int) {
+	a := c.next().(*array.List)
+	first, last := a.ValueOffsets(c.row)
+	return a.ListValues().(*array.Float32), int(first), int(last)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"icecore/failpoint"
+	"icecore/store/warehouse"
 )
 
 // drainer moves journal batches into the warehouse, and lets the journal shrink
@@ -140,8 +141,15 @@ func (d *drainer) stop(ctx context.Context) error {
 	return errors.Join(err, d.maybeCheckpoint(ctx, true))
 }
 func (d *drainer) drainAll(ctx context.Context) error {
-	for {
+	for lost := 0; ; {
 		more, err := d.drainOnce(ctx)
+		if errors.Is(err, warehouse.ErrGone) && lost < maxRepeats {
+			// It comes back by itself, and knows what it holds: nobody need hear of it.
+			d.s.log.Warn("a drain lost the warehouse's process and is repeated", "err", err)
+			d.packer, d.unsure = newBodyPacker(), true
+			lost++
+			continue
+		}
 		d.mu.Lock()
 		if err != nil || d.lastErr != nil {
 			d.lastErr = err
@@ -182,12 +190,12 @@ func (d *drainer) drainOnce(ctx context.Context) (more bool, err error) {
 	}
 	defer func() {
 		for _, a := range adds {
-			for _, rec := range a.recs {
+			for _, rec := range a.Records {
 				rec.Release()
 			}
 		}
 	}()
-	err = d.s.wh().apply(ctx, adds, func() error { return failpoint.Hit("drain.inside") })
+	err = d.s.wh().Apply(ctx, adds, func() error { return failpoint.Hit("drain.inside") })
 	if err != nil {
 		return false, err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"icecore/store/warehouse"
 )
 
 // journalLoad is what one drain moves. cut says that the journal holds more.
@@ -92,8 +94,8 @@ func journalTable(name string) *table {
 
 // additions joins the many small batches of each table to few large ones, packs
 // bodies, and adds the record of the drain itself.
-func (d *drainer) additions(l *journalLoad) ([]addition, error) {
-	var adds []addition
+func (d *drainer) additions(l *journalLoad) ([]warehouse.Addition, error) {
+	var adds []warehouse.Addition
 	for _, t := range journalled {
 		recs := l.parts[t.name]
 		if len(recs) == 0 {
@@ -111,14 +113,14 @@ func (d *drainer) additions(l *journalLoad) ([]addition, error) {
 			}
 			joined = packed
 		}
-		adds = append(adds, addition{t, []arrow.RecordBatch{joined}})
+		adds = append(adds, warehouse.Addition{Table: t.name, Records: []arrow.RecordBatch{joined}})
 	}
 	r := tableDrains.rows()
 	defer r.b.Release()
 	r.i64(l.last)
 	r.time(time.Now().UnixMicro())
 	r.end()
-	return append(adds, addition{tableDrains, []arrow.RecordBatch{r.record()}}), nil
+	return append(adds, warehouse.Addition{Table: tableDrains.name, Records: []arrow.RecordBatch{r.record()}}), nil
 }
 func concat(schema *arrow.Schema, recs []arrow.RecordBatch) (arrow.RecordBatch, error) {
 	if len(recs) == 1 {

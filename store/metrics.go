@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"icecore/store/warehouse"
 )
 
 // metrics are the store's counters. Gauges are read when asked for: Status.
@@ -22,6 +24,7 @@ type metrics struct {
 	drainBytes     prometheus.Counter
 	drainSeconds   prometheus.Histogram
 	checkpoints    prometheus.Histogram
+	restarts       *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -47,6 +50,7 @@ func newMetrics() *metrics {
 		drainBytes:     counter("drain_bytes_total", "Journal bytes drained into the warehouse."),
 		drainSeconds:   hist("drain_seconds", "Time of one drain.", seconds),
 		checkpoints:    hist("checkpoint_seconds", "Time of one checkpoint of the warehouse.", seconds),
+		restarts:       vec("warehouse_restarts_total", "Processes of the warehouse that were lost, by why.", "reason"),
 	}
 }
 
@@ -54,7 +58,7 @@ func newMetrics() *metrics {
 func (s *Store) Collectors() []prometheus.Collector {
 	m := s.metrics
 	return []prometheus.Collector{m.commits, m.commitSeconds, m.commitRequests, m.traces, m.tokensSent, m.tokensKept,
-		m.drains, m.drainRows, m.drainBytes, m.drainSeconds, m.checkpoints}
+		m.drains, m.drainRows, m.drainBytes, m.drainSeconds, m.checkpoints, m.restarts}
 }
 
 func (m *metrics) committed(requests int, took time.Duration, err error) {
@@ -89,6 +93,8 @@ func (m *metrics) drained(rows, bytes int64, took time.Duration) {
 
 func (m *metrics) checkpointed(took time.Duration) { m.checkpoints.Observe(took.Seconds()) }
 
+func (m *metrics) restarted(reason string) { m.restarts.WithLabelValues(reason).Inc() }
+
 // Status is what an operator asks first.
 type Status struct {
 	CommitQueue    int   `json:"commit_queue"`
@@ -100,11 +106,13 @@ type Status struct {
 	DrainLagSeconds float64 `json:"drain_lag_seconds"`
 	DrainError      string  `json:"drain_error,omitempty"`
 	// WarehouseError says why the warehouse does not answer now.
-	WarehouseError string           `json:"warehouse_error,omitempty"`
-	FreeBytes      int64            `json:"disk_free_bytes"`
-	DiskBytes      map[string]int64 `json:"disk_bytes"`
-	HeadBytes      int64            `json:"tape_head_bytes"`
-	DuckDBMemory   map[string]int64 `json:"duckdb_memory_bytes"`
+	WarehouseError string `json:"warehouse_error,omitempty"`
+	// Warehouse is how its process is; nil: it has none of its own.
+	Warehouse    *warehouse.Health `json:"warehouse,omitempty"`
+	FreeBytes    int64             `json:"disk_free_bytes"`
+	DiskBytes    map[string]int64  `json:"disk_bytes"`
+	HeadBytes    int64             `json:"tape_head_bytes"`
+	DuckDBMemory map[string]int64  `json:"duckdb_memory_bytes"`
 	// SetAside reports a warehouse file that could not be read at start.
 	SetAside string `json:"set_aside,omitempty"`
 }
@@ -136,15 +144,27 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 			st.DiskBytes[name] = info.Size()
 		}
 	}
-	// A warehouse that is out of order is what whoever asks wants to know.
+	if child, ok := s.warehouse.(*warehouse.Child); ok {
+		h := child.Health()
+		if st.Warehouse = &h; !h.Up {
+			st.WarehouseError = h.Why
+			return st, nil
+		}
+	}
+	// A warehouse that is out of order is what whoever asks wants to know, soon.
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
 	if err := s.duckDBMemory(ctx, st.DuckDBMemory); err != nil {
 		st.WarehouseError = err.Error()
 	}
 	return st, nil
 }
 
+// statusPatience bounds the wait of a status for DuckDB.
+const statusPatience = 3 * time.Second
+
 func (s *Store) duckDBMemory(ctx context.Context, byTag map[string]int64) error {
-	return s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	return s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		tag, n := c.str(), c.i64()
 		byTag[tag] = n
 		return nil

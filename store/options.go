@@ -2,6 +2,7 @@ package store
 
 import (
 	"log/slog"
+	"os/exec"
 	"time"
 )
 
@@ -44,10 +45,21 @@ type Options struct {
 	// 256 MiB; negative: no floor.
 	DiskFloor int64
 
-	// Probe, when set, opens the warehouse file in another process and says
-	// whether that process lived. It is asked when an earlier start died while
-	// opening.
-	Probe func(path string) error
+	// Warehouse, when set, makes the command whose process calls
+	// warehouse.Serve: DuckDB then runs there, and dies alone. Nil: it runs in
+	// this process.
+	Warehouse func() *exec.Cmd
+	// WarehousePatience is how long reads and writes wait for that process when
+	// it is away. Default 30 s.
+	WarehousePatience time.Duration
+	// ChildMemory is the resident memory, in bytes, at which that process is
+	// killed while it runs a user's statement. Default: MemoryLimit and a quarter
+	// of it, 1 GiB at least, on top, but not above nine tenths of what the machine
+	// or its cgroup has.
+	ChildMemory int64
+	// AskGrace is how long a user's statement may go on in that process after it
+	// was told to stop, before the process is killed. Default 5 s.
+	AskGrace time.Duration
 	// RebuildIndex makes Open rebuild the trace index, and what else of the
 	// control database the warehouse knows, from warehouse and journal.
 	RebuildIndex bool
@@ -75,6 +87,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	set(&o.MemoryLimit, m.memory/2)
+	set(&o.ChildMemory, min(o.MemoryLimit+max(1<<30, o.MemoryLimit/4), m.memory/10*9))
 	set(&o.HeadBytes, max(64*mib, m.memory/16))
 	set(&o.DrainBytes, 32*mib)
 	set(&o.CheckpointBytes, 128*mib)

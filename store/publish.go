@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"icecore/failpoint"
+	"icecore/store/warehouse"
 )
 
 // Merge is what one policy made of one rollout, over the traces of all batches
@@ -80,7 +81,7 @@ func (s *Store) Publish(ctx context.Context, merges []*Merge) error {
 			m.Rows[i].row(trajs, m)
 		}
 	}
-	var adds []addition
+	var adds []warehouse.Addition
 	var held []arrow.RecordBatch
 	defer func() {
 		for _, rec := range held {
@@ -91,10 +92,18 @@ func (s *Store) Publish(ctx context.Context, merges []*Merge) error {
 		if r.n > 0 {
 			rec := r.record()
 			held = append(held, rec)
-			adds = append(adds, addition{r.table, []arrow.RecordBatch{rec}})
+			adds = append(adds, warehouse.Addition{Table: r.table.name, Records: []arrow.RecordBatch{rec}})
 		}
 	}
-	return s.wh().apply(ctx, adds, func() error { return failpoint.Hit("publish.inside") })
+	if len(merges) == 0 {
+		return nil
+	}
+	// A generation is given out once, and all of them are written with the first.
+	done := func() (bool, error) {
+		n, err := s.wh().Int(ctx, fmt.Sprintf(`SELECT count(*) FROM ice.generations WHERE generation = %d`, merges[0].Generation))
+		return n > 0, err
+	}
+	return s.applied(ctx, done, func() error { return failpoint.Hit("publish.inside") }, adds)
 }
 
 func (t *MergedTrace) row(to *rows, m *Merge) {
@@ -138,7 +147,7 @@ func positive(v int64) *int64 {
 
 // NewestGeneration is the greatest generation number given out.
 func (s *Store) NewestGeneration(ctx context.Context) (int64, error) {
-	return s.wh().int(ctx, `SELECT max(generation) FROM ice.generations`)
+	return s.wh().Int(ctx, `SELECT max(generation) FROM ice.generations`)
 }
 
 // published selects the newest generation of each rollout and policy.
@@ -152,7 +161,7 @@ func (s *Store) MergedThrough(ctx context.Context, keys []int64, policy string) 
 	if len(keys) == 0 {
 		return out, nil
 	}
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		out[c.i64()] = c.i64()
 		return nil
 	}), `SELECT rollout_key, through_batch FROM (`+published+` WHERE policy = ? AND rollout_key IN `+inList(keys)+` GROUP BY ALL)`, policy)
@@ -162,7 +171,7 @@ func (s *Store) MergedThrough(ctx context.Context, keys []int64, policy string) 
 // Unmerged lists the rollouts that have traces which policy has not merged.
 func (s *Store) Unmerged(ctx context.Context, policy string) ([]int64, error) {
 	var out []int64
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		out = append(out, c.i64())
 		return nil
 	}), `SELECT t.rollout_key FROM (SELECT rollout_key, max(batch) AS newest FROM ice.traces GROUP BY ALL) t
@@ -174,7 +183,7 @@ func (s *Store) Unmerged(ctx context.Context, policy string) ([]int64, error) {
 // MergedPolicies lists the policies that have published something.
 func (s *Store) MergedPolicies(ctx context.Context) ([]string, error) {
 	var out []string
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		out = append(out, c.str())
 		return nil
 	}), `SELECT DISTINCT policy FROM ice.generations ORDER BY 1`)
@@ -187,7 +196,7 @@ func (s *Store) MergedRows(ctx context.Context, keys []int64, policy string) ([]
 	var out []MergedRow
 	for at := 0; at < len(keys); at += loadKeys {
 		list := inList(keys[at:min(at+loadKeys, len(keys))])
-		err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+		err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 			r := MergedRow{RolloutKey: c.i64(), Through: c.i64(), Row: c.i32(), ID: c.str(), NamingKey: c.i64(), LastKey: c.i64(),
 				Length: c.i32(), TrainedTokens: c.i32(), VersionMin: c.optI64(), VersionMax: c.optI64(), Rewritten: c.flag()}
 			out = append(out, r)
@@ -203,15 +212,17 @@ func (s *Store) MergedRows(ctx context.Context, keys []int64, policy string) ([]
 	return out, nil
 }
 
-// DropSuperseded deletes the generations that are no longer published.
-func (s *Store) DropSuperseded(ctx context.Context) error {
-	old := `(SELECT generation FROM ice.generations
-		QUALIFY row_number() OVER (PARTITION BY rollout_key, policy ORDER BY generation DESC) > 1)`
+// DropSuperseded deletes the generations in whose place a newer one has stood for
+// age. Statements of users that began before may still be reading them.
+func (s *Store) DropSuperseded(ctx context.Context, age time.Duration) error {
+	old := fmt.Sprintf(`(SELECT generation FROM ice.generations
+		QUALIFY lead(merged_at) OVER (PARTITION BY rollout_key, policy ORDER BY generation) < make_timestamptz(%d))`,
+		time.Now().Add(-age).UnixMicro())
 	var stmts []string
 	for _, t := range []*table{tableMergedTraces, tableTrajectories, tableGenerations} {
 		stmts = append(stmts, strings.Join([]string{"DELETE FROM ice." + t.name, "WHERE generation IN", old}, " "))
 	}
-	if err := s.wh().apply(ctx, nil, nil, stmts...); err != nil {
+	if err := s.applied(ctx, nil, nil, nil, stmts...); err != nil {
 		return fmt.Errorf("drop superseded merges: %w", err)
 	}
 	return nil
@@ -223,7 +234,7 @@ func (s *Store) DropPolicy(ctx context.Context, policy string) error {
 	for _, t := range []*table{tableMergedTraces, tableTrajectories, tableGenerations} {
 		stmts = append(stmts, "DELETE FROM ice."+t.name+" WHERE policy = '"+strings.ReplaceAll(policy, "'", "''")+"'")
 	}
-	if err := s.wh().apply(ctx, nil, nil, stmts...); err != nil {
+	if err := s.applied(ctx, nil, nil, nil, stmts...); err != nil {
 		return fmt.Errorf("drop the results of %s: %w", policy, err)
 	}
 	return nil
@@ -251,7 +262,7 @@ func (s *Store) CountsByHarness(ctx context.Context, policy string) ([]*Counts, 
 		QUALIFY row_number() OVER (PARTITION BY rollout_key ORDER BY batch DESC) = 1)`
 	gens := `(SELECT * FROM ice.generations WHERE policy = $1
 		QUALIFY row_number() OVER (PARTITION BY rollout_key ORDER BY generation DESC) = 1)`
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		k := &Counts{Harness: c.str(), Rollouts: c.i64(), Traces: c.i64(), Trajectories: c.i64(), SampledTokens: c.i64(),
 			TrainedTokens: c.i64(), SentTokens: c.i64(), KeptTokens: c.i64(),
 			Dispositions: map[string]int64{}, Boundaries: map[string]int64{}}
@@ -275,7 +286,7 @@ func (s *Store) CountsByHarness(ctx context.Context, policy string) ([]*Counts, 
 		{"disposition", func(c *Counts) map[string]int64 { return c.Dispositions }},
 		{"boundary", func(c *Counts) map[string]int64 { return c.Boundaries }},
 	} {
-		err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+		err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 			if k := by[c.str()]; k != nil {
 				part.of(k)[c.str()] = c.i64()
 			}
@@ -296,7 +307,7 @@ func (s *Store) NewestTraces(ctx context.Context, keys []int64, through int64) (
 	if len(keys) == 0 {
 		return out, nil
 	}
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		out[c.i64()] = c.i64()
 		return nil
 	}), fmt.Sprintf(`SELECT rollout_key, max(batch) FROM ice.traces WHERE rollout_key IN %s AND batch <= %d GROUP BY 1`,

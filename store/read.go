@@ -188,7 +188,7 @@ func (s *Store) Traces(ctx context.Context, r *Rollout, after int64, limit int) 
 		return nil, err
 	}
 	var out []StoredTrace
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		out = append(out, scanTrace(c))
 		return nil
 	}), `SELECT `+traceColumns+` FROM ice.traces WHERE rollout_key = ? AND trace_key > ? ORDER BY trace_key LIMIT ?`,
@@ -221,7 +221,7 @@ func (s *Store) Trace(ctx context.Context, id string, bodies bool) (*StoredTrace
 		return nil, err
 	}
 	var t *StoredTrace
-	err = s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err = s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		v := scanTrace(c)
 		t = &v
 		return nil

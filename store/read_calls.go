@@ -90,7 +90,7 @@ func (s *Store) load(ctx context.Context, keys []int64, byKey map[int64]*Rollout
 }
 
 func (s *Store) loadTapes(ctx context.Context, byKey map[int64]*RolloutCalls, where string) error {
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		key, r, parent, fork := c.i64(), byKey[c.i64()], c.i64(), c.i32()
 		t := &tape{key: key, fork: fork}
 		if parent != 0 {
@@ -124,7 +124,7 @@ func (s *Store) loadChunks(ctx context.Context, byKey map[int64]*RolloutCalls, w
 			rec.Release()
 		}
 	}()
-	err := s.wh().query(ctx, func(rec arrow.RecordBatch) error {
+	err := s.wh().Query(ctx, func(rec arrow.RecordBatch) error {
 		rec.Retain()
 		held = append(held, rec)
 		return eachRow(func(c *columnsOf) error {
@@ -166,7 +166,7 @@ func (s *Store) loadChunks(ctx context.Context, byKey map[int64]*RolloutCalls, w
 }
 
 func (s *Store) loadTraces(ctx context.Context, byKey map[int64]*RolloutCalls, where string) error {
-	err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		r := byKey[c.i64()]
 		call := Call{Key: c.i64(), Batch: c.i64(), TraceID: c.str(), Seq: c.optI64()}
 		tapeKey := c.i64()
@@ -225,7 +225,7 @@ func (s *Store) LoadLogprobs(ctx context.Context, rs []*RolloutCalls) (map[int64
 	}
 	for at := 0; at < len(keys) && len(calls) > 0; at += loadKeys {
 		part := keys[at:min(at+loadKeys, len(keys))]
-		err := s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+		err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 			key := c.i64()
 			l := out[key]
 			if l == nil {

@@ -110,7 +110,7 @@ func (b *rebuilder) traces(ctx context.Context) error {
 		}
 		return nil
 	}
-	err = b.s.wh().query(ctx, func(rec arrow.RecordBatch) error { return add(rec, 0, 1, 2, 3, 4) },
+	err = b.s.wh().Query(ctx, func(rec arrow.RecordBatch) error { return add(rec, 0, 1, 2, 3, 4) },
 		`SELECT trace_key, rollout_key, batch, trace_id, content_hash FROM ice.traces`)
 	if err != nil {
 		return err
@@ -146,74 +146,46 @@ func (b *rebuilder) rollouts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, err := b.s.wh().db.QueryContext(ctx, `
-		SELECT rollout_key, rollout_id, task_id, group_id, group_size, sample_index, split, harness, harness_version, model,
-			policy_version, metadata, coalesce(status, ''), coalesce(error, ''), epoch_us(finished_at), reopened,
-			epoch_us(created_at), epoch_us(updated_at), batch
-		FROM ice.rollouts QUALIFY row_number() OVER (PARTITION BY rollout_key ORDER BY batch DESC) = 1`)
-	if err != nil {
-		return fmt.Errorf("read rollouts: %w", err)
-	}
-	defer rows.Close() //nolint:errcheck // Err below says what went wrong
-	for rows.Next() {
-		var r Rollout
-		var metadata *string
-		var batch int64
+	return b.s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
+		r := Rollout{Key: c.i64(), ID: c.str()}
 		p := &r.put
-		if err := rows.Scan(&r.Key, &r.ID, &p.TaskID, &p.GroupID, &p.GroupSize, &p.SampleIndex, &p.Split, &p.Harness,
-			&p.HarnessVersion, &p.Model, &p.PolicyVersion, &metadata, &r.Status, &r.Error, &r.FinishedAt, &r.Reopened,
-			&r.CreatedAt, &r.UpdatedAt, &batch); err != nil {
-			return fmt.Errorf("read rollouts: %w", err)
-		}
-		if batch >= max(next, 1) {
+		p.TaskID, p.GroupID, p.GroupSize, p.SampleIndex, p.Split = c.optStr(), c.optStr(), c.optI64(), c.optI64(), c.optStr()
+		p.Harness, p.HarnessVersion, p.Model, p.PolicyVersion = c.optStr(), c.optStr(), c.optStr(), c.optI64()
+		p.Metadata = c.json()
+		r.Status, r.Error, r.FinishedAt, r.Reopened = c.str(), c.str(), c.optTime(), c.flag()
+		r.CreatedAt, r.UpdatedAt = c.time(), c.time()
+		if batch := c.i64(); batch >= max(next, 1) {
 			if err := b.exec(ctx, `DELETE FROM rollouts WHERE rollout_key = ?`, r.Key); err != nil {
 				return err
 			}
-		}
-		if metadata != nil {
-			p.Metadata = []byte(*metadata)
 		}
 		r.settle()
 		put, err := json.Marshal(r.put)
 		if err != nil {
 			return fmt.Errorf("write rollout %s: %w", r.ID, err)
 		}
-		err = b.exec(ctx, `INSERT OR IGNORE INTO rollouts (rollout_key, rollout_id, put, task_id, group_id, group_size,
+		return b.exec(ctx, `INSERT OR IGNORE INTO rollouts (rollout_key, rollout_id, put, task_id, group_id, group_size,
 			sample_index, split, harness, harness_version, model, policy_version, metadata, status, error, finished_at,
 			reopened, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 			r.Key, r.ID, string(put), null(r.TaskID), null(r.GroupID), r.GroupSize, r.SampleIndex, null(r.Split),
 			null(r.Harness), null(r.HarnessVersion), null(r.Model), r.PolicyVersion, null(string(r.Metadata)),
 			null(r.Status), null(r.Error), r.FinishedAt, r.Reopened, r.CreatedAt, r.UpdatedAt)
-		if err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	}), `SELECT rollout_key, rollout_id, task_id, group_id, group_size, sample_index, split, harness, harness_version, model,
+			policy_version, metadata, status, error, finished_at, reopened, created_at, updated_at, batch
+		FROM ice.rollouts QUALIFY row_number() OVER (PARTITION BY rollout_key ORDER BY batch DESC) = 1`)
 }
 
 func (b *rebuilder) rewards(ctx context.Context) error {
-	rows, err := b.s.wh().db.QueryContext(ctx, `SELECT reward_id, rollout_key, coalesce(trace_id, ''), name,
-		coalesce(source, ''), revision, value, epoch_us(rewarded_at), metadata, epoch_us(stored_at) FROM ice.rewards`)
-	if err != nil {
-		return fmt.Errorf("read rewards: %w", err)
-	}
-	defer rows.Close() //nolint:errcheck // Err below says what went wrong
-	for rows.Next() {
-		var w trace.Reward
-		var rolloutKey, storedAt int64
-		var metadata *string
-		if err := rows.Scan(&w.RewardID, &rolloutKey, &w.TraceID, &w.Name, &w.Source, &w.Revision, &w.Value, &w.At,
-			&metadata, &storedAt); err != nil {
-			return fmt.Errorf("read rewards: %w", err)
-		}
-		err := b.exec(ctx, `INSERT OR IGNORE INTO rewards (reward_id, rollout_key, trace_id, name, source, revision, value,
-			at, metadata, stored_at) VALUES (?,?,?,?,?,?,?,?,?,?)`, w.RewardID, rolloutKey, w.TraceID, w.Name, w.Source,
+	return b.s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
+		w := trace.Reward{RewardID: c.str()}
+		key := c.i64()
+		w.TraceID, w.Name, w.Source, w.Revision, w.Value, w.At = c.str(), c.str(), c.str(), c.i64(), c.f64(), c.optTime()
+		metadata, storedAt := c.optStr(), c.time()
+		return b.exec(ctx, `INSERT OR IGNORE INTO rewards (reward_id, rollout_key, trace_id, name, source, revision, value,
+			at, metadata, stored_at) VALUES (?,?,?,?,?,?,?,?,?,?)`, w.RewardID, key, w.TraceID, w.Name, w.Source,
 			w.Revision, w.Value, w.At, metadata, storedAt)
-		if err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	}), `SELECT reward_id, rollout_key, trace_id, name, source, revision, value, rewarded_at, metadata, stored_at
+		FROM ice.rewards`)
 }
 
 // counts brings what rollouts count in step with the index.
@@ -237,7 +209,7 @@ func (b *rebuilder) counters(ctx context.Context) error {
 		"next_tape":    `SELECT max(tape_key) FROM ice.tapes`,
 		"next_rollout": `SELECT max(rollout_key) FROM ice.rollouts`,
 	} {
-		n, err := b.s.wh().int(ctx, text)
+		n, err := b.s.wh().Int(ctx, text)
 		if err != nil {
 			return err
 		}

@@ -7,49 +7,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"icecore/migrations"
+	"icecore/store/warehouse"
 )
 
 // openWarehouse opens the DuckDB file. When the file, or its write-ahead log,
-// cannot be read, that part is set aside with a report and the start goes on:
-// whatever was not checkpointed is still in the journal. A fault that another
-// start could not repair either (no permission, no space, a newer version) is
-// returned instead.
-func (s *Store) openWarehouse(hook func()) (setAside bool, err error) {
+// cannot be read, or kills the process that opens it, that part is set aside
+// with a report and the start goes on: whatever was not checkpointed is still in
+// the journal. A fault that another start could not repair either (no
+// permission, no space, a newer version) is returned instead.
+func (s *Store) openWarehouse(ctx context.Context) (setAside bool, err error) {
 	path := filepath.Join(s.opts.Dir, warehouseFile)
-	marker := path + ".opening"
-	if _, err := os.Stat(marker); err == nil && s.opts.Probe != nil {
-		// The last start died while opening. DuckDB can take the process down
-		// when it replays a log, so let another process try first.
-		if err := s.opts.Probe(path); err != nil {
-			s.log.Error("an earlier start died while opening the warehouse, and so did a probe", "err", err)
-			if aside, err := s.setAside(path, err); err != nil || aside {
-				setAside = setAside || aside
-				if err != nil {
-					return false, err
-				}
-			}
-		}
-	}
-	if err := os.WriteFile(marker, nil, 0o644); err != nil {
-		return false, fmt.Errorf("open warehouse: %w", err)
-	}
 	// The log goes aside first, then the file: after both there is nothing left
 	// that could be at fault.
 	for tries := 0; ; tries++ {
-		w, err := openWarehouse(path, s.opts)
+		w, err := s.open(ctx, path)
 		if err == nil {
-			if err := migrations.Warehouse(w.db, hook); err != nil {
-				return false, errors.Join(err, w.close(), removeIfThere(marker))
-			}
 			s.warehouse = w
-			return setAside, removeIfThere(marker)
+			return setAside, nil
 		}
-		if tries == 2 || !unreadable(err) {
-			return false, errors.Join(err, removeIfThere(marker))
+		if tries == 2 || !errors.Is(err, warehouse.ErrUnreadable) {
+			return false, err
 		}
 		aside, asideErr := s.setAside(path, err)
 		if asideErr != nil {
@@ -59,17 +38,20 @@ func (s *Store) openWarehouse(hook func()) (setAside bool, err error) {
 	}
 }
 
-// unreadable tells a damaged file from circumstances that are not the file's
-// fault.
-func unreadable(err error) bool {
-	text := err.Error()
-	for _, other := range []string{"Could not set lock", "Permission denied", "No space left", "Out of Memory",
-		"Is a directory", "Read-only file system", "Too many open files", "newer version", "version number"} {
-		if strings.Contains(text, other) {
-			return false
-		}
+// open opens the warehouse in this process, or in one of its own.
+func (s *Store) open(ctx context.Context, path string) (waist, error) {
+	o := s.opts.engine()
+	if s.opts.Warehouse == nil {
+		return warehouse.Open(path, o)
 	}
-	return true
+	return warehouse.Start(ctx, path, o, warehouse.ChildOptions{Command: s.opts.Warehouse, Log: s.log,
+		Patience: s.opts.WarehousePatience, MaxMemory: s.opts.ChildMemory, AskGrace: s.opts.AskGrace,
+		OnRestart: s.metrics.restarted})
+}
+
+// engine is what DuckDB may have.
+func (o Options) engine() warehouse.Options {
+	return warehouse.Options{MemoryLimit: o.MemoryLimit, Threads: o.Threads, TempDir: o.TempDir, Functions: Functions()}
 }
 
 // setAside moves the write-ahead log out of the way, or, when there is none,
@@ -115,17 +97,10 @@ func (s *Store) setAside(path string, cause error) (whole bool, err error) {
 	return whole, nil
 }
 
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	return nil
-}
-
 // recover brings the control database in step with a warehouse that is not the
 // one it knew.
 func (s *Store) recover(ctx context.Context, setAside bool) error {
-	drained, err := s.wh().int(ctx, `SELECT max(last_batch) FROM ice.drains`)
+	drained, err := s.wh().Int(ctx, `SELECT max(last_batch) FROM ice.drains`)
 	if err != nil {
 		return err
 	}
@@ -172,18 +147,4 @@ func (s *Store) gap(ctx context.Context, drained, next int64) (bool, error) {
 		oldest.Int64 = max(next, 1)
 	}
 	return oldest.Int64 > max(drained, lost)+1, nil
-}
-
-// Probe opens a warehouse file and closes it again. Run it in a process of its
-// own: replaying a damaged log can take the process down.
-func Probe(ctx context.Context, path string) error {
-	o := Options{TempDir: filepath.Join(filepath.Dir(path), "tmp")}.withDefaults()
-	w, err := openWarehouse(path, o)
-	if err != nil {
-		return err
-	}
-	if _, err := w.int(ctx, `SELECT 1`); err != nil {
-		return errors.Join(err, w.close())
-	}
-	return w.close()
 }

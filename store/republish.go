@@ -94,7 +94,7 @@ func (b *rebuilder) rewardRows(ctx context.Context, to *rows, ids map[int64]stri
 // rewardsHeld are the rewards that warehouse or journal hold.
 func (b *rebuilder) rewardsHeld(ctx context.Context) (map[string]bool, error) {
 	have := map[string]bool{}
-	err := b.s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	err := b.s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		have[c.str()] = true
 		return nil
 	}), `SELECT reward_id FROM ice.rewards`)

@@ -96,7 +96,7 @@ func (b *rebuilder) batches(ctx context.Context) (out []int64, err error) {
 }
 
 func (s *salvager) warehouseTapes(ctx context.Context) error {
-	return s.s.wh().query(ctx, eachRow(func(c *columnsOf) error {
+	return s.s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
 		s.tapes[c.i64()] = &salvaged{parent: s.tapes[c.i64()], fork: c.i32(), end: c.i32()}
 		return nil
 	}), `SELECT t.tape_key, t.parent_key, t.fork, (t.fork + coalesce(c.n, 0))::INTEGER FROM ice.tapes t

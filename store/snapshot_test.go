@@ -12,17 +12,16 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
 
-	"icecore/migrations"
+	"icecore/store/warehouse"
 )
 
 // A query's condition must hold for rows that are committed while it starts:
 // the driver prepares first, and DuckDB plans with the statistics it finds then.
 func TestQueryBesideCommits(t *testing.T) {
 	dir := t.TempDir()
-	w, err := openWarehouse(filepath.Join(dir, "w.duckdb"), Options{TempDir: filepath.Join(dir, "tmp"), MemoryLimit: 256 * mib}.withDefaults())
+	w, err := warehouse.Open(filepath.Join(dir, "w.duckdb"), Options{TempDir: filepath.Join(dir, "tmp"), MemoryLimit: 256 * mib}.withDefaults().engine())
 	require.NoError(t, err)
-	defer w.close() //nolint:errcheck // a test's
-	require.NoError(t, migrations.Warehouse(w.db, nil))
+	defer w.Close() //nolint:errcheck // a test's
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	var newest atomic.Int64
@@ -37,7 +36,7 @@ func TestQueryBesideCommits(t *testing.T) {
 			r.i64(batch)
 			r.end()
 			rec := r.record()
-			if err := w.apply(context.Background(), []addition{{tableTapes, []arrow.RecordBatch{rec}}}, nil); err != nil {
+			if err := w.Apply(context.Background(), []warehouse.Addition{{Table: tableTapes.name, Records: []arrow.RecordBatch{rec}}}, nil); err != nil {
 				t.Error(err)
 				return
 			}
@@ -50,7 +49,7 @@ func TestQueryBesideCommits(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil && !t.Failed() {
 				through, n := newest.Load(), int64(0)
-				err := w.query(context.Background(), func(rec arrow.RecordBatch) error { n += rec.NumRows(); return nil },
+				err := w.Query(context.Background(), func(rec arrow.RecordBatch) error { n += rec.NumRows(); return nil },
 					fmt.Sprintf(`SELECT tape_key FROM ice.tapes WHERE rollout_key = 1 AND batch <= %d`, through))
 				if err != nil || n != through {
 					t.Errorf("%d rows of batches up to %d: %v", n, through, err)

@@ -25,7 +25,7 @@ type Store struct {
 	log       *slog.Logger
 	lock      *dirLock
 	control   *control
-	warehouse *warehouse
+	warehouse waist
 	heads     *headCache
 	committer *committer
 	drainer   *drainer
@@ -84,7 +84,7 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	if err := migrations.Control(s.control.write, hit); err != nil {
 		return nil, err
 	}
-	setAside, err := s.openWarehouse(hit)
+	setAside, err := s.openWarehouse(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +101,6 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	s.start()
 	return s, nil
 }
-
-func (s *Store) wh() *warehouse { return s.warehouse }
 
 // resume tells the drainer where the two databases stand.
 func (s *Store) resume(ctx context.Context) error {
@@ -175,7 +173,7 @@ func (s *Store) Close(ctx context.Context) error {
 func (s *Store) closeFiles() error {
 	var errs []error
 	if s.warehouse != nil {
-		errs = append(errs, s.warehouse.close())
+		errs = append(errs, s.warehouse.Close())
 	}
 	if s.committer != nil {
 		errs = append(errs, s.committer.st.close(), s.committer.conn.Close())
@@ -252,13 +250,4 @@ func (s *Store) Ready() error {
 	default:
 	}
 	return s.checkDisk()
-}
-
-// Databases gives both databases to a witness that checks what is stored, and
-// the batch up to which the warehouse holds everything. Until release is called
-// the warehouse is not opened anew.
-func (s *Store) Databases() (control, warehouse *sql.DB, drained int64, release func()) {
-	w := s.wh()
-	w.use.RLock()
-	return s.control.read, w.db, s.Drained(), w.use.RUnlock
 }

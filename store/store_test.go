@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"icecore/store/warehouse"
 	"icecore/trace"
 )
 
@@ -30,7 +31,7 @@ func TestTablesMatchMigrations(t *testing.T) {
 			require.True(t, ok, f.Type.String())
 			want = append(want, f.Name+" "+name)
 		}
-		rows, err := s.wh().db.Query(`SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = 'ice' AND table_name = ? ORDER BY column_index`, table.name)
+		rows, err := s.warehouse.(*warehouse.Engine).DB().Query(`SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = 'ice' AND table_name = ? ORDER BY column_index`, table.name)
 		require.NoError(t, err)
 		defer rows.Close() //nolint:errcheck,gocritic // a handful, and Err below says what went wrong
 		for rows.Next() {

@@ -316,6 +316,10 @@ func (r *Runner) publish(ctx context.Context, keys []int64, policy merge.Policy,
 	return nil
 }
 
+// keepSuperseded is how long a merge is kept after a newer one has taken its
+// place: longer than any statement of a user's may read it.
+const keepSuperseded = 15 * time.Minute
+
 func (r *Runner) sweep(ctx context.Context) error {
 	r.mu.Lock()
 	due := r.superseded >= sweepAfter
@@ -326,7 +330,7 @@ func (r *Runner) sweep(ctx context.Context) error {
 	if !due {
 		return nil
 	}
-	return r.s.DropSuperseded(ctx)
+	return r.s.DropSuperseded(ctx, keepSuperseded)
 }
 
 // Merged is one rollout's calls and what a policy makes of them.

@@ -106,7 +106,7 @@ func TestPublishedIsWhatThePolicyMakes(t *testing.T) {
 			}
 		}
 	})
-	require.NoError(t, s.DropSuperseded(ctx))
+	require.NoError(t, s.DropSuperseded(ctx, 0))
 }
 
 func compare(t require.TestingT, s *store.Store, r *Runner, rollout string, ts []*trace.Trace, p merge.Policy) {
@@ -200,7 +200,7 @@ func TestSupersededGenerationsGo(t *testing.T) {
 		return n
 	}
 	require.Equal(t, 5, count())
-	require.NoError(t, s.DropSuperseded(ctx))
+	require.NoError(t, s.DropSuperseded(ctx, 0))
 	require.Equal(t, 1, count())
 	require.Len(t, rows(t, s, "r", strict), 5)
 }

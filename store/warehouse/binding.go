@@ -1,0 +1,84 @@
+package warehouse
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/duckdb/duckdb-go/v2/mapping"
+)
+
+// bind gives the statement's parameters their values. Every parameter must have
+// one, and every value must be used: either mistake would otherwise show as a
+// strange result. The error is a *Fault.
+func bind(stmt mapping.PreparedStatement, a Ask) error {
+	if len(a.Params) > 0 && len(a.Named) > 0 {
+		return misbound("parameters are given by place and by name; give them one way")
+	}
+	given := make(map[string]any, len(a.Params)+len(a.Named))
+	for i, v := range a.Params {
+		given[strconv.Itoa(i+1)] = v
+	}
+	for name, v := range a.Named {
+		key := strings.ToLower(strings.TrimPrefix(name, "$"))
+		if _, twice := given[key]; twice {
+			return misbound("parameter $%s is given twice", key)
+		}
+		given[key] = v
+	}
+	var missing []string
+	for i := mapping.IdxT(1); i <= mapping.NParams(stmt); i++ {
+		name := mapping.ParameterName(stmt, i)
+		if name == "" {
+			return misbound("the parameters have to be $1, $2, … without a gap")
+		}
+		v, ok := given[strings.ToLower(name)]
+		if !ok {
+			missing = append(missing, "$"+name)
+			continue
+		}
+		delete(given, strings.ToLower(name))
+		if err := bindOne(stmt, i, name, v); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		return misbound("no value is given for %s", strings.Join(missing, ", "))
+	}
+	if len(given) > 0 {
+		return misbound("the statement does not use $%s", strings.Join(slices.Sorted(maps.Keys(given)), ", $"))
+	}
+	return nil
+}
+
+func bindOne(stmt mapping.PreparedStatement, i mapping.IdxT, name string, v any) error {
+	var state mapping.State
+	switch v := v.(type) {
+	case nil:
+		state = mapping.BindNull(stmt, i)
+	case bool:
+		state = mapping.BindBoolean(stmt, i, v)
+	case int64:
+		state = mapping.BindInt64(stmt, i, v)
+	case float64:
+		state = mapping.BindDouble(stmt, i, v)
+	case string:
+		if !utf8.ValidString(v) {
+			return misbound("the value of $%s is not UTF-8", name)
+		}
+		state = mapping.BindVarchar(stmt, i, v)
+	default:
+		return misbound("the value of $%s is no number, text, boolean or null", name)
+	}
+	if state == mapping.StateError {
+		return misbound("the value of $%s cannot be bound: %s", name, mapping.PrepareError(stmt))
+	}
+	return nil
+}
+
+func misbound(format string, args ...any) error {
+	return &Fault{Code: FaultBinding, Message: fmt.Sprintf(format, args...), Position: -1}
+}
