@@ -4,5 +4,6 @@
 // called.
 //
 // ICECORE_BINARY names a binary to test instead of building one, APPTEST_RACE=1
-// builds it with the race detector, ICECORE_PYTHON names a Python with pyarrow.
+// builds it with the race detector, ICECORE_PYTHON names a Python with pyarrow
+// and, beside it, schemathesis.
 package apptest

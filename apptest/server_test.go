@@ -102,6 +102,7 @@ func launch(t *testing.T, dir string, env []string, args ...string) *server {
 	}()
 	select {
 	case s.url = <-address:
+		s.http = checkedHTTP(t, s.url)
 	case <-s.exited:
 	case <-time.After(patience):
 		s.kill()

@@ -199,12 +199,13 @@ func TestEveryPageSize(t *testing.T) {
 			var rows []exported
 			cursor := ""
 			for {
-				page := s.export(query + "&limit=" + itoa(size) + "&cursor=" + cursor)
+				page := s.export(query + "&limit=" + itoa(size) + cursor)
 				require.LessOrEqual(t, len(page.rows), size)
 				rows = append(rows, page.rows...)
-				if cursor = page.next; cursor == "" {
+				if page.next == "" {
 					break
 				}
+				cursor = "&cursor=" + page.next
 				require.Len(t, page.rows, size)
 			}
 			require.Equal(t, encodeRows(whole), encodeRows(rows), "%s in pages of %d", query, size)

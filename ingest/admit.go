@@ -22,15 +22,11 @@ type gate struct {
 	pool sync.Pool
 }
 
-// retryAfter is what a turned-away client is told, in seconds.
-const retryAfter = 1
-
 // enter admits a request or says that too many are open.
 func (g *gate) enter() error {
 	if g.open.Add(1) > int64(g.opts.MaxOpen) {
 		g.open.Add(-1)
-		return problem.Busy(http.StatusTooManyRequests, "too_many_requests",
-			"too many ingest requests are open; send this one again later", retryAfter)
+		return problem.New(problem.TooManyRequests, "too many ingest requests are open; send this one again later")
 	}
 	return nil
 }
@@ -98,21 +94,18 @@ func (g *gate) read(c echo.Context) (*body, error) {
 	var e *wire.EnvelopeError
 	switch {
 	case errors.Is(err, errBudget):
-		return nil, problem.Busy(http.StatusTooManyRequests, "too_many_bytes",
-			"too many request bytes are in work; send this request again later", retryAfter)
+		return nil, problem.New(problem.TooManyBytes, "too many request bytes are in work; send this request again later")
 	case errors.As(err, &e):
 		// What is left of the body is not read, so the connection must not be
 		// used again.
 		c.Response().Header().Set(echo.HeaderConnection, "close")
 		return nil, envelope(e)
 	}
-	p := problem.New(http.StatusBadRequest, "body_unreadable", "the request body ended before it was complete")
-	p.Cause = err
-	return nil, p
+	return nil, problem.New(problem.BodyUnreadable, "the request body ended before it was complete").Because(err)
 }
 
 func envelope(e *wire.EnvelopeError) *problem.Problem {
-	p := problem.New(e.Status(), string(e.Code), e.Error())
+	p := problem.New(problem.Code(e.Code), e.Error())
 	if e.Offset >= 0 {
 		p.Offset = &e.Offset
 	}

@@ -95,7 +95,7 @@ func unsupported(have string, want ...string) error {
 	if have == echo.MIMEApplicationForm {
 		hint = " (with curl: --json, or -H 'Content-Type: application/json')"
 	}
-	return problem.New(http.StatusUnsupportedMediaType, "unsupported_media_type",
+	return problem.New(problem.UnsupportedMediaType,
 		"the content type "+have+" is not supported here: send "+strings.Join(want, ", ")+hint)
 }
 
@@ -175,10 +175,8 @@ const (
 )
 
 func ackOf(c echo.Context) (string, error) {
-	for name := range c.QueryParams() {
-		if name != "ack" {
-			return "", problem.BadParameter(name, "is not a parameter of this path")
-		}
+	if err := problem.Parameters(c, []string{"ack"}, nil); err != nil {
+		return "", err
 	}
 	switch ack := c.QueryParam("ack"); ack {
 	case "", ackDurable, ackReceived:
@@ -218,14 +216,13 @@ func storeProblem(err error) error {
 	switch {
 	case errors.Is(err, store.ErrDiskFull), errors.Is(err, syscall.ENOSPC), strings.Contains(err.Error(), "disk is full"),
 		strings.Contains(err.Error(), "No space left on device"): // as SQLite says it, and DuckDB
-		p = problem.Busy(http.StatusServiceUnavailable, "disk_full", "too little disk space is left; nothing of this request was stored", 10)
+		p = problem.New(problem.DiskFull, "too little disk space is left; nothing of this request was stored")
 	case errors.Is(err, store.ErrClosed):
-		p = problem.Busy(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down; nothing of this request was stored", 5)
+		p = problem.New(problem.ShuttingDown, "the server is shutting down; nothing of this request was stored")
 	default:
-		p = problem.Busy(http.StatusServiceUnavailable, "storage_failed", "the store failed; this request was not acknowledged", 5)
+		p = problem.New(problem.StorageFailed, "the store failed; this request was not acknowledged")
 	}
-	p.Cause = err
-	return p
+	return p.Because(err)
 }
 
 // answerItem is the answer to one item.

@@ -53,9 +53,7 @@ func serveRollout[T any](a *API, c echo.Context, decode func([]byte, wire.Limits
 		return storeProblem(err)
 	}
 	if o.Err != nil {
-		p := problem.New(http.StatusConflict, string(o.Err.Code), o.Err.Error())
-		p.Field = o.Err.Field
-		return p
+		return problem.New(problem.Code(o.Err.Code), o.Err.Error()).At(o.Err.Field)
 	}
 	return writeJSON(c, http.StatusOK, rolloutAnswer{&r, o.Status, a.hold(c.Request().Context(), ack, batch)})
 }
@@ -63,9 +61,7 @@ func serveRollout[T any](a *API, c echo.Context, decode func([]byte, wire.Limits
 // fieldProblem answers a fault in the one item of a request.
 func fieldProblem(err error) error {
 	if fault := asFault(err); fault != nil {
-		p := problem.New(http.StatusUnprocessableEntity, string(fault.Code), fault.Error())
-		p.Field = fault.Field
-		return p
+		return problem.New(problem.Code(fault.Code), fault.Error()).At(fault.Field)
 	}
 	return decodeProblem(err)
 }

@@ -19,12 +19,17 @@ type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code"`
+	Code   Code   `json:"code"`
 	Detail string `json:"detail,omitempty"`
 	// Field names the parameter or field that is at fault, if one is.
 	Field string `json:"field,omitempty"`
 	// Offset is the byte of the request body at which reading stopped.
 	Offset *int64 `json:"offset,omitempty"`
+	// Position, Line and Column are where in a statement of SQL a fault was
+	// noticed: bytes from 0, lines and characters from 1.
+	Position *int `json:"position,omitempty"`
+	Line     int  `json:"line,omitempty"`
+	Column   int  `json:"column,omitempty"`
 	// RetryAfter is sent as the header of that name, in seconds.
 	RetryAfter int `json:"-"`
 	// Cause is logged and never sent.
@@ -37,30 +42,39 @@ func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail
 // Unwrap gives the cause.
 func (p *Problem) Unwrap() error { return p.Cause }
 
-// New makes a Problem.
-func New(status int, code, detail string) *Problem {
-	return &Problem{Type: "urn:icecore:error:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+// New makes a Problem of a code. Status and Retry-After are the catalogue's; a
+// code that is not in it is the server's own fault.
+func New(code Code, detail string) *Problem {
+	e := Find(code)
+	if e == nil {
+		return Internal(fmt.Errorf("answer with code %q (%s): it is not in the catalogue", code, detail))
+	}
+	return &Problem{Type: Type(code), Title: e.Title(), Status: e.Status, Code: code, Detail: detail, RetryAfter: e.RetryAfter}
 }
+
+// Type is the URI that stands for a code.
+func Type(code Code) string { return "urn:icecore:error:" + string(code) }
 
 // BadParameter says that a query parameter or path element is wrong.
 func BadParameter(name, detail string) *Problem {
-	p := New(http.StatusBadRequest, "invalid_parameter", name+": "+detail)
-	p.Field = name
+	return New(InvalidParameter, name+": "+detail).At(name)
+}
+
+// At names the field that is at fault.
+func (p *Problem) At(field string) *Problem {
+	p.Field = field
 	return p
 }
 
-// Busy says that the request may be sent again after some seconds.
-func Busy(status int, code, detail string, seconds int) *Problem {
-	p := New(status, code, detail)
-	p.RetryAfter = seconds
+// Because keeps cause for the log.
+func (p *Problem) Because(cause error) *Problem {
+	p.Cause = cause
 	return p
 }
 
 // Internal hides cause from the client and keeps it for the log.
 func Internal(cause error) *Problem {
-	p := New(http.StatusInternalServerError, "internal", "the server failed; its log says why")
-	p.Cause = cause
-	return p
+	return New(InternalFault, "the server failed; its log says why").Because(cause)
 }
 
 // Handler is Echo's error handler. An error after the first byte of an answer
@@ -76,7 +90,9 @@ func Handler(log *slog.Logger) echo.HTTPErrorHandler {
 			panic(http.ErrAbortHandler)
 		}
 		p := of(err)
-		if p.Status >= http.StatusInternalServerError && p.RetryAfter == 0 {
+		// What failed because the client has left is nothing to look into.
+		left := c.Request().Context().Err() != nil
+		if p.Status >= http.StatusInternalServerError && p.RetryAfter == 0 && !left {
 			log.Error("request failed", "method", c.Request().Method, "path", c.Request().URL.Path, "err", err, "cause", p.Cause)
 		}
 		if p.RetryAfter > 0 {
@@ -100,13 +116,13 @@ func of(err error) *Problem {
 	}
 	var h *echo.HTTPError
 	if errors.As(err, &h) {
+		// Echo itself finds no other faults: bodies and parameters are read here.
 		switch h.Code {
 		case http.StatusNotFound:
-			return New(h.Code, "no_such_path", "there is nothing at this path")
+			return New(NoSuchPath, "there is nothing at this path")
 		case http.StatusMethodNotAllowed:
-			return New(h.Code, "method_not_allowed", "this path does not take this method")
+			return New(MethodNotAllowed, "this path does not take this method")
 		}
-		return New(h.Code, "http_error", fmt.Sprint(h.Message))
 	}
 	return Internal(err)
 }
