@@ -1,0 +1,64 @@
+package table
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+)
+
+// arrowWriter writes an IPC stream whose schema tells what Info tells.
+type arrowWriter struct {
+	raw    io.Writer
+	w      *ipc.Writer
+	schema *arrow.Schema
+}
+
+func newArrowWriter(w io.Writer, codec string, schema *arrow.Schema, info Info) *arrowWriter {
+	schema = withInfo(schema, info)
+	opts := []ipc.Option{ipc.WithSchema(schema)}
+	switch codec {
+	case "zstd":
+		opts = append(opts, ipc.WithZstd())
+	case "lz4":
+		opts = append(opts, ipc.WithLZ4())
+	}
+	return &arrowWriter{raw: w, w: ipc.NewWriter(w, opts...), schema: schema}
+}
+
+// withInfo gives a schema whose metadata is the Info.
+func withInfo(schema *arrow.Schema, info Info) *arrow.Schema {
+	meta := arrow.NewMetadata([]string{"icecore.row_count", "icecore.truncated"},
+		[]string{strconv.FormatInt(info.Rows, 10), strconv.FormatBool(info.Truncated)})
+	return arrow.NewSchema(schema.Fields(), &meta)
+}
+
+// Write implements Writer.
+func (a *arrowWriter) Write(rec arrow.RecordBatch) error {
+	told := array.NewRecordBatch(a.schema, rec.Columns(), rec.NumRows())
+	defer told.Release()
+	if err := a.w.Write(told); err != nil {
+		return fmt.Errorf("write Arrow result: %w", err)
+	}
+	return nil
+}
+
+// Close implements Writer.
+func (a *arrowWriter) Close() error {
+	if err := a.w.Close(); err != nil {
+		return fmt.Errorf("end Arrow result: %w", err)
+	}
+	return nil
+}
+
+// Break implements Writer. Some readers take a stream without its end marker for
+// a whole one; none takes a message of negative length.
+func (a *arrowWriter) Break() {
+	bad := binary.LittleEndian.AppendUint32(nil, 0xffffffff)
+	bad = binary.LittleEndian.AppendUint32(bad, 0x80000001)
+	_, _ = a.raw.Write(bad) // the connection is broken next, whatever comes of this
+}
