@@ -16,8 +16,9 @@ func main() {
 	captures := flag.String("captures", "testdata/captures", "captured rollouts")
 	only := flag.String("only", "", "run only the parts whose names contain this")
 	rounds := flag.Int("rounds", 6, "copies of the captures that are sent")
+	traces := flag.Int("traces", 1_000_000, "traces of the synthetic warehouse that is asked")
 	flag.Parse()
-	b := &bench{bin: *bin, rounds: *rounds}
+	b := &bench{bin: *bin, rounds: *rounds, traces: *traces}
 	if err := b.run(*captures, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -28,6 +29,7 @@ func main() {
 type bench struct {
 	bin    string
 	rounds int
+	traces int
 	lines  [][]byte
 }
 
@@ -53,6 +55,7 @@ func (b *bench) run(captures, only string) error {
 		{"growth", b.growth},
 		{"linking", b.linking},
 		{"delivery", b.delivery},
+		{"asking", b.asking},
 	} {
 		if !strings.Contains(part.name, only) {
 			continue

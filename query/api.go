@@ -17,6 +17,7 @@ import (
 	"icecore/merge"
 	"icecore/merge/pass"
 	"icecore/problem"
+	"icecore/query/analytics"
 	"icecore/store"
 	"icecore/trace"
 )
@@ -35,6 +36,7 @@ type Store interface {
 	LoadLogprobs(ctx context.Context, rs []*store.RolloutCalls) (map[int64]*trace.Logprobs, error)
 	MergedRows(ctx context.Context, keys []int64, policy string) ([]store.MergedRow, error)
 	CountsByHarness(ctx context.Context, policy string) ([]*store.Counts, error)
+	BoundaryStore
 }
 
 // Merger is what query needs of the merge pass.
@@ -47,11 +49,14 @@ type Merger interface {
 type API struct {
 	s   Store
 	m   Merger
+	sql analytics.Warehouse
 	log *slog.Logger
 }
 
-// New makes the handlers.
-func New(s Store, m Merger, log *slog.Logger) *API { return &API{s: s, m: m, log: log} }
+// New makes the handlers. sql runs the statements of analyses.
+func New(s Store, m Merger, sql analytics.Warehouse, log *slog.Logger) *API {
+	return &API{s: s, m: m, sql: sql, log: log}
+}
 
 // Register adds the routes.
 func (a *API) Register(e *echo.Echo) {
@@ -60,8 +65,13 @@ func (a *API) Register(e *echo.Echo) {
 	e.GET("/v1/rollouts/:rollout_id/traces", a.rolloutTraces)
 	e.GET("/v1/rollouts/:rollout_id/trajectories", a.rolloutTrajectories)
 	e.GET("/v1/traces/:trace_id", a.trace)
+	e.GET("/v1/traces/:trace_id/boundary", a.boundary)
 	e.GET("/v1/trajectories", a.trajectories)
 	e.GET("/v1/harnesses", a.harnesses)
+	e.GET("/v1/groups", a.groups)
+	e.GET("/v1/analytics/summary", a.summary)
+	e.GET("/v1/analytics/uplift", a.uplift)
+	e.GET("/v1/analytics/splits", a.splits)
 }
 
 // Pages of lists.
@@ -87,19 +97,9 @@ func pathID(c echo.Context, name string) (string, error) {
 	return id, nil
 }
 
-// only refuses parameters that the path does not know: a filter with a typo
-// would otherwise select everything.
+// only refuses parameters that the path does not know, see problem.Parameters.
 func only(c echo.Context, names ...string) error {
-next:
-	for have := range c.QueryParams() {
-		for _, n := range names {
-			if have == n {
-				continue next
-			}
-		}
-		return problem.BadParameter(have, "is not a parameter of this path")
-	}
-	return nil
+	return problem.Parameters(c, names, filterLists)
 }
 
 func intParam(c echo.Context, name string, fallback, lo, hi int64) (int64, error) {
@@ -127,10 +127,10 @@ func optBool(c echo.Context, name string) (*bool, error) {
 	if text == "" {
 		return nil, nil
 	}
-	v, err := strconv.ParseBool(text)
-	if err != nil {
+	if text != "true" && text != "false" {
 		return nil, problem.BadParameter(name, "is not true or false")
 	}
+	v := text == "true"
 	return &v, nil
 }
 
@@ -156,8 +156,12 @@ func policyOf(c echo.Context) (merge.Policy, error) {
 	return p, err
 }
 
-// filterNames are the parameters that filterOf reads.
-var filterNames = []string{"rollout_id", "group_id", "task_id", "harness", "split", "model", "status", "complete"}
+// filterLists are the filters that may be given several times, filterNames all
+// that filterOf reads.
+var (
+	filterLists = []string{"rollout_id", "group_id", "task_id", "harness", "split", "model", "status"}
+	filterNames = append([]string{"complete"}, filterLists...)
+)
 
 // filterOf reads the filters on rollouts; a parameter given several times means
 // "one of".
@@ -184,16 +188,13 @@ func fault(err error) error {
 	case errors.As(err, &p):
 		return err
 	case errors.Is(err, store.ErrNotFound):
-		return problem.New(http.StatusNotFound, "not_found", "nothing is stored under this id")
+		return problem.New(problem.NotFound, "nothing is stored under this id")
 	case errors.Is(err, store.ErrClosed):
-		return problem.Busy(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down", 5)
+		return problem.New(problem.ShuttingDown, "the server is shutting down")
 	case errors.Is(err, store.ErrWarehouse):
-		p = problem.Busy(http.StatusServiceUnavailable, "warehouse_behind",
-			"the warehouse does not take in what was stored; it is tried again", 1)
-		p.Cause = err
-		return p
+		return problem.New(problem.WarehouseBehind, "the warehouse does not take in what was stored; it is tried again").Because(err)
 	case errors.Is(err, pass.ErrTooManyPolicies):
-		return problem.New(http.StatusBadRequest, "too_many_policies", err.Error())
+		return problem.New(problem.TooManyPolicies, err.Error())
 	}
 	return problem.Internal(err)
 }

@@ -67,7 +67,7 @@ func serveBroken(t *testing.T, at int64, lie bool) string {
 	t.Cleanup(runner.Close)
 	e := echo.New()
 	e.HTTPErrorHandler = problem.Handler(log)
-	New(&breaking{Store: s, at: at, lie: lie}, runner, log).Register(e)
+	New(&breaking{Store: s, at: at, lie: lie}, runner, s, log).Register(e)
 	h := httptest.NewUnstartedServer(e)
 	h.Config.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	h.Start()

@@ -122,7 +122,7 @@ func formatOf(c echo.Context) (format, codec string, err error) {
 			return typeNDJSON, "", nil
 		}
 	}
-	return "", "", problem.New(http.StatusNotAcceptable, "not_acceptable", "answers are "+typeArrow+" or "+typeNDJSON)
+	return "", "", problem.New(problem.NotAcceptable, "answers are "+typeArrow+" or "+typeNDJSON)
 }
 
 // splitQuoted replaces the commas between media ranges, not those in quotes.

@@ -102,8 +102,13 @@ func (c demoCmd) tour(ctx context.Context, base string, w io.Writer) error {
 	if err := showArrow(ctx, cl, w); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	if err := demoAsk(ctx, base, w); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	p.f(`
 Go on:
+  bin/icecore query --server %[1]s
+  bin/icecore trace --server %[1]s codex-fix-sum-0-0000
   curl -s '%[1]s/v1/rollouts?limit=3'
   curl -s '%[1]s/v1/rollouts/codex-fix-sum-0/trajectories?policy=strict_tree' | head -c 600
   curl -s '%[1]s/v1/status'
@@ -113,6 +118,34 @@ Go on:
 	if !c.Once {
 		p.f("\nServing %s until interrupted (Ctrl-C).\n", base)
 	}
+	return p.err
+}
+
+// demoSQL asks where the tokens of training come from.
+const demoSQL = `SELECT harness, kind, count(*) AS calls, sum(prompt_length - shared) AS new_prompt_tokens
+FROM boundaries WHERE merge_policy = 'strict_tree' GROUP BY ALL ORDER BY ALL`
+
+// demoAsk shows an answer in SQL, and the table per harness.
+func demoAsk(ctx context.Context, base string, w io.Writer) error {
+	p := printer{w: w}
+	p.f("\n4. Asked in SQL (icecore query):\n\n%s\n\n", demoSQL)
+	a, err := newQueryClient(base, time.Minute).ask(ctx, question{SQL: demoSQL}, "table")
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	r, err := a.result()
+	if err != nil {
+		return err
+	}
+	if err := (view{}).show(w, r); err != nil {
+		return err
+	}
+	report, err := reportCmd{Server: base, By: []string{"harness"}, Policy: "strict_tree", SolvedAt: 1, K: []int{1, 4}, RetryFor: time.Minute}.run(ctx)
+	if err != nil {
+		return err
+	}
+	p.f("\n5. By harness (icecore report):\n\n%s", report)
 	return p.err
 }
 

@@ -17,10 +17,14 @@ type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the server."`
 	Import  importCmd  `cmd:"" help:"Send traces from files to a server."`
 	Export  exportCmd  `cmd:"" help:"Fetch trajectories from a server into a file."`
+	Trace   traceCmd   `cmd:"" help:"Follow one sampled response from the engine's body to the delivered row, and compare."`
+	Query   queryCmd   `cmd:"" help:"Run SQL on a server, or type it."`
+	Report  reportCmd  `cmd:"" help:"Show how rollouts went, per harness, and what one range of policy versions gained over another."`
 	Verify  verifyCmd  `cmd:"" help:"Check everything that is stored, independently of the code that stored it."`
 	Demo    demoCmd    `cmd:"" help:"Start a fresh server, import captured rollouts, and show what became of them."`
 	Version versionCmd `cmd:"" help:"Print the version."`
-	Probe   probeCmd   `cmd:"" hidden:"" help:"Open a warehouse file and close it again; used by serve."`
+
+	Warehouse warehouseCmd `cmd:"" hidden:"" help:"Be the warehouse's process of a server; started by serve."`
 }
 
 const description = `A trajectory warehouse for reinforcement learning of language agents.
@@ -43,7 +47,7 @@ func main() {
 		kong.BindTo(ctx, (*context.Context)(nil)))
 	if err := k.Run(); err != nil {
 		fmt.Fprintf(os.Stderr, "icecore: %v\n", err)
-		os.Exit(1) //nolint:gocritic // stop would only take down a signal handler
+		os.Exit(exitStatus(err)) //nolint:gocritic // stop would only take down a signal handler
 	}
 }
 

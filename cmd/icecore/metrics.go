@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,7 +12,7 @@ import (
 
 func (s *server) registry() (*prometheus.Registry, error) {
 	r := prometheus.NewRegistry()
-	all := append(append(s.store.Collectors(), s.ingest.Collectors()...), collectors.NewGoCollector(),
+	all := append(slices.Concat(s.store.Collectors(), s.ingest.Collectors(), s.sql.Collectors()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &statusCollector{s})
 	for _, c := range all {
 		if err := r.Register(c); err != nil {
@@ -41,7 +42,9 @@ var (
 	gaugeDisk     = gauge("disk_bytes", "Size of each database file.", "file")
 	gaugeHeads    = gauge("tape_head_bytes", "Memory held by tape heads.")
 	gaugeDuckDB   = gauge("duckdb_memory_bytes", "DuckDB's memory by tag.", "tag")
-	allGaugeDescs = []*prometheus.Desc{gaugeQueue, gaugeOpen, gaugeHeld, gaugePending, gaugeKept, gaugeDrainLag, gaugeMerge, gaugeMergeLag, gaugeFree, gaugeDisk, gaugeHeads, gaugeDuckDB}
+	gaugeUp       = gauge("warehouse_up", "1 while the warehouse's process is there and has its file open.")
+	gaugeResident = gauge("warehouse_resident_bytes", "Resident memory of the warehouse's process.")
+	allGaugeDescs = []*prometheus.Desc{gaugeQueue, gaugeOpen, gaugeHeld, gaugePending, gaugeKept, gaugeDrainLag, gaugeMerge, gaugeMergeLag, gaugeFree, gaugeDisk, gaugeHeads, gaugeDuckDB, gaugeUp, gaugeResident}
 )
 
 // Describe implements prometheus.Collector.
@@ -74,6 +77,14 @@ func (c *statusCollector) Collect(out chan<- prometheus.Metric) {
 	set(gaugeDrainLag, st.DrainLagSeconds)
 	set(gaugeFree, float64(st.FreeBytes))
 	set(gaugeHeads, float64(st.HeadBytes))
+	if w := st.Warehouse; w != nil {
+		up := 0.0
+		if w.Up {
+			up = 1
+		}
+		set(gaugeUp, up)
+		set(gaugeResident, float64(w.Resident))
+	}
 	for name, n := range st.DiskBytes {
 		set(gaugeDisk, float64(n), name)
 	}

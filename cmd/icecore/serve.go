@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"time"
 
 	"icecore/ingest"
@@ -31,6 +29,7 @@ type config struct {
 	MergeWait     time.Duration `help:"How long a changed rollout waits for a moment without requests to be merged unasked." default:"10s"`
 
 	MemoryLimit     string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
+	WarehouseMemory string        `help:"Resident memory at which the warehouse's process is ended while a user's statement runs; empty: the memory limit and a quarter, at least 1GiB, more." placeholder:"SIZE"`
 	Threads         int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
 	TempDir         string        `help:"Where DuckDB spills; empty: tmp in the data directory." placeholder:"DIR"`
 	DiskFloor       string        `help:"Free space below which nothing is taken in; 0B: no floor (${default})." default:"256MiB" placeholder:"SIZE"`
@@ -45,7 +44,8 @@ type config struct {
 	MaxBody     string        `help:"Largest request or response body kept with a trace (${default})." default:"16MiB" placeholder:"SIZE"`
 	MaxOpen     int           `help:"Most ingest requests served at once; more are answered 429." default:"64"`
 	MaxBuffered string        `help:"Most request bytes held at once over all requests (${default})." default:"512MiB" placeholder:"SIZE"`
-	ReadTimeout time.Duration `help:"How long a client may send nothing." default:"30s"`
+	ReadTimeout time.Duration `help:"How long a client may send nothing, or take nothing of a result of SQL." default:"30s"`
+	sqlConfig
 	LogLevel    string        `help:"debug, info, warn or error." default:"info" enum:"debug,info,warn,error"`
 	LogFormat   string        `help:"text or json." default:"text" enum:"text,json"`
 	Profile     bool          `help:"Serve Go profiles at /debug/pprof/."`
@@ -117,30 +117,4 @@ func (c *config) ingestOptions(log *slog.Logger) (ingest.Options, error) {
 		MaxRequestBytes: sizes["--max-request"], MaxOpen: c.MaxOpen, MaxBufferedBytes: sizes["--max-buffered"],
 		ReadTimeout: c.ReadTimeout, Log: log,
 	}, nil
-}
-
-// probeCmd is what serve runs in a child when an earlier start died while
-// opening the warehouse.
-type probeCmd struct {
-	Path string `arg:""`
-}
-
-func (p probeCmd) Run(ctx context.Context) error { return probeWarehouse(ctx, p.Path) }
-
-// probe opens the warehouse file in a child process. Only a child that died of
-// itself says that the file is bad; one that could not be started, or was
-// killed from outside, says nothing.
-func probe(ctx context.Context) func(string) error {
-	return func(path string) error {
-		self, err := os.Executable()
-		if err != nil {
-			return nil //nolint:nilerr // without a probe the file counts as good
-		}
-		out, err := exec.CommandContext(ctx, self, "probe", path).CombinedOutput()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() == -1 && !crashed(exit) {
-			return nil
-		}
-		return fmt.Errorf("open warehouse in a child process: %w: %s", err, out)
-	}
 }

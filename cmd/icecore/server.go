@@ -8,11 +8,9 @@ import (
 	"net"
 	"net/http"
 	_ "net/http/pprof" // reached only with --profile
-	"os/exec"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -22,6 +20,7 @@ import (
 	"icecore/merge/pass"
 	"icecore/problem"
 	"icecore/query"
+	"icecore/query/sqlapi"
 	"icecore/store"
 	"icecore/verify"
 )
@@ -33,6 +32,7 @@ type server struct {
 	store    *store.Store
 	runner   *pass.Runner
 	ingest   *ingest.API
+	sql      *sqlapi.API
 	http     *http.Server
 	addr     string
 	stopping atomic.Bool
@@ -89,8 +89,10 @@ func listen(ctx context.Context, cfg config) (net.Listener, error) {
 func (s *server) startParts(ctx context.Context) error {
 	cfg := s.cfg
 	sizes := map[string]string{"--disk-floor": cfg.DiskFloor, "--checkpoint-bytes": cfg.CheckpointBytes}
-	if cfg.MemoryLimit != "" {
-		sizes["--memory-limit"] = cfg.MemoryLimit
+	for flag, text := range map[string]string{"--memory-limit": cfg.MemoryLimit, "--warehouse-memory": cfg.WarehouseMemory} {
+		if text != "" {
+			sizes[flag] = text
+		}
 	}
 	size, err := parseSizes(sizes)
 	if err != nil {
@@ -106,8 +108,8 @@ func (s *server) startParts(ctx context.Context) error {
 	var drained drainNews
 	var api atomic.Pointer[ingest.API]
 	s.store, err = store.Open(ctx, store.Options{Dir: cfg.Data, Owner: "icecore serve on " + s.addr, Log: s.log,
-		MemoryLimit: size["--memory-limit"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
-		DrainInterval: cfg.DrainEvery, CheckpointInterval: cfg.CheckpointEvery, CheckpointBytes: size["--checkpoint-bytes"], RebuildIndex: cfg.RebuildIndex, Probe: probe(ctx),
+		MemoryLimit: size["--memory-limit"], ChildMemory: size["--warehouse-memory"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
+		DrainInterval: cfg.DrainEvery, CheckpointInterval: cfg.CheckpointEvery, CheckpointBytes: size["--checkpoint-bytes"], RebuildIndex: cfg.RebuildIndex, Warehouse: warehouseProcess,
 		OnDrain: drained.tell})
 	if err != nil {
 		return err
@@ -124,6 +126,11 @@ func (s *server) startParts(ctx context.Context) error {
 	}
 	s.ingest = ingest.New(s.store, options)
 	api.Store(s.ingest)
+	sql, err := s.sqlOptions()
+	if err != nil {
+		return errors.Join(err, s.stopParts())
+	}
+	s.sql = sqlapi.New(s.store, sql)
 	return nil
 }
 
@@ -177,7 +184,13 @@ func (s *server) routes() (*echo.Echo, error) {
 	e.HTTPErrorHandler = problem.Handler(s.log)
 	e.Use(s.guard)
 	s.ingest.Register(e)
-	query.New(s.store, s.runner, s.log).Register(e)
+	query.New(s.store, s.runner, s.sql, s.log).Register(e)
+	s.sql.Register(e)
+	doc, err := s.document()
+	if err != nil {
+		return nil, err
+	}
+	doc.Register(e)
 	registry, err := s.registry()
 	if err != nil {
 		return nil, err
@@ -221,7 +234,7 @@ func (s *server) ready(c echo.Context) error {
 		err = store.ErrClosed
 	}
 	if err != nil {
-		return problem.Busy(http.StatusServiceUnavailable, "not_ready", err.Error(), 5)
+		return problem.New(problem.NotReady, err.Error())
 	}
 	return c.String(http.StatusOK, "ready\n")
 }
@@ -242,16 +255,20 @@ func (s *server) status(c echo.Context) error {
 	}{st, version, s.ingest.Open(), s.ingest.Held(), waiting, oldest.Seconds()})
 }
 
-// verify runs the witness inside the server.
+// verify runs the witness in the warehouse's process: only one may open that
+// file.
 func (s *server) verify(c echo.Context) error {
 	ctx := c.Request().Context()
-	if err := s.store.WaitDrained(ctx, s.store.NewestBatch()); err != nil {
-		return problem.Internal(err)
+	err := s.store.WaitDrained(ctx, s.store.NewestBatch())
+	var report verify.Report
+	if err == nil {
+		call := verifyCall{Control: s.store.ControlPath(), Through: s.store.Drained()}
+		err = s.store.InWarehouse(ctx, verifyPath, call, &report)
 	}
-	control, warehouse, drained, release := s.store.Databases()
-	defer release()
-	report, err := verify.Run(ctx, verify.Source{Control: control, Warehouse: warehouse, ThroughBatch: drained}, verify.Options{})
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrWarehouse):
+		return problem.New(problem.WarehouseBehind, "the warehouse does not answer; it is tried again").Because(err)
+	case err != nil:
 		return problem.Internal(err)
 	}
 	return answer(c, report)
@@ -263,18 +280,3 @@ func answer(c echo.Context, v any) error {
 	}
 	return nil
 }
-
-// crashed says that a child died of its own fault.
-func crashed(exit *exec.ExitError) bool {
-	ws, ok := exit.Sys().(syscall.WaitStatus)
-	if !ok || !ws.Signaled() {
-		return false
-	}
-	switch ws.Signal() {
-	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL:
-		return true
-	}
-	return false
-}
-
-func probeWarehouse(ctx context.Context, path string) error { return store.Probe(ctx, path) }

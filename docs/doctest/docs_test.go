@@ -165,7 +165,7 @@ func TestDemo(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, what := range []string{"598 traces stored", "strict_tree", "polar_compat", "claude-code", "codex", "pi", "qwen-code",
-		"abandoned_retry", "dropped_by_policy", "loss_mask"} {
+		"abandoned_retry", "dropped_by_policy", "loss_mask", "new_prompt_tokens", "pass@1 %"} {
 		require.Contains(t, string(out), what)
 	}
 }
