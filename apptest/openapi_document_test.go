@@ -133,7 +133,7 @@ func (d *description) schema(at string) (*jsonschema.Schema, error) {
 }
 
 // checkedBytes is how much of a body is kept to be checked.
-const checkedBytes = 1 << 20
+const checkedBytes = 64 << 10
 
 // checked is a transport that compares whatever passes with the document.
 type checked struct {

@@ -35,24 +35,30 @@ func askRows[T any](s *server, sql string) (rows []T) {
 	return rows
 }
 
-// sqlTrajectories: the view is what a learner gets, row by row.
-func sqlTrajectories(s *server, policy string) {
+// sqlTrajectories: the view is what a learner gets, row by row. It looks at all
+// harnesses, or at some.
+func sqlTrajectories(s *server, policy string, harnesses ...string) {
 	s.t.Helper()
-	want, _ := s.exportLines(policy)
+	query, where := policy, ""
+	if len(harnesses) > 0 {
+		query += "&harness=" + strings.Join(harnesses, "&harness=")
+		where = " AND harness IN ('" + strings.Join(harnesses, "', '") + "')"
+	}
+	want, _ := s.exportLines(strings.TrimPrefix(query, "&"))
 	byID := func(a, b exported) int { return strings.Compare(a.TrajectoryID, b.TrajectoryID) }
 	slices.SortFunc(want, byID)
 	name := "strict_tree"
 	if len(want) > 0 {
 		name = want[0].MergePolicy
 	}
-	got := askRows[exported](s, `SELECT * FROM trajectories WHERE merge_policy = '`+name+`' ORDER BY trajectory_id`)
+	got := askRows[exported](s, `SELECT * FROM trajectories WHERE merge_policy = '`+name+`'`+where+` ORDER BY trajectory_id`)
 	require.Len(s.t, got, len(want), name)
 	spans := map[string][]span{}
 	type flat struct {
 		span
 		TrajectoryID string `json:"trajectory_id"`
 	}
-	for _, f := range askRows[flat](s, `SELECT * FROM trajectory_spans WHERE merge_policy = '`+name+`' ORDER BY trajectory_id, start`) {
+	for _, f := range askRows[flat](s, `SELECT s.* FROM trajectory_spans s WHERE merge_policy = '`+name+`' ORDER BY trajectory_id, start`) {
 		spans[f.TrajectoryID] = append(spans[f.TrajectoryID], f.span)
 	}
 	for i, g := range got {
@@ -72,8 +78,8 @@ func sqlTrajectories(s *server, policy string) {
 	}
 }
 
-// sqlTraces: the view gives every trace as it was sent.
-func sqlTraces(s *server, calls map[string]call) {
+// sqlTraces: the view gives the traces that where selects as they were sent.
+func sqlTraces(s *server, calls map[string]call, where string, n int) {
 	s.t.Helper()
 	type row struct {
 		TraceID   string    `json:"trace_id"`
@@ -84,8 +90,8 @@ func sqlTraces(s *server, calls map[string]call) {
 		RespLen   *int      `json:"response_length"`
 		Hash      *string   `json:"prompt_hash"`
 	}
-	rows := askRows[row](s, `SELECT * FROM traces`)
-	require.Len(s.t, rows, len(calls))
+	rows := askRows[row](s, `SELECT * FROM traces WHERE `+where)
+	require.Len(s.t, rows, n)
 	for _, r := range rows {
 		c, ok := calls[r.TraceID]
 		require.True(s.t, ok, r.TraceID)
@@ -119,7 +125,7 @@ func TestSQLSeesWhatLearnersGet(t *testing.T) {
 	for _, policy := range []string{"", "policy=per_request", polar(9), "policy=polar_compat"} {
 		sqlTrajectories(s, policy)
 	}
-	sqlTraces(s, calls)
+	sqlTraces(s, calls, "true", len(calls))
 }
 
 func TestSQLOverCaptures(t *testing.T) {
@@ -129,11 +135,21 @@ func TestSQLOverCaptures(t *testing.T) {
 	s := start(t)
 	_, _, err = command(t, nil, "import", "--quiet", "--server", s.url, capturesDir)
 	require.NoError(t, err)
-	for _, policy := range []string{"", "policy=per_request", polar(151645)} {
-		sqlTrajectories(s, policy)
+	// All of it would be some ten million tokens as JSON, under the race detector.
+	sqlTrajectories(s, "", "pi", "qwen-code")
+	sqlTrajectories(s, "policy=per_request", "pi")
+	sqlTrajectories(s, polar(151645), "claude-code", "pi")
+	some := 0
+	for id := range c.byID {
+		if strings.HasSuffix(id, "3") {
+			some++
+		}
 	}
-	sqlTraces(s, c.byID)
+	sqlTraces(s, c.byID, "trace_id LIKE '%3'", some)
 
+	for _, policy := range []string{"strict_tree", "per_request"} { // merges all that is not merged
+		s.get("/v1/analytics/summary?policy=" + policy).is(200)
+	}
 	type count struct {
 		N int `json:"n"`
 	}
