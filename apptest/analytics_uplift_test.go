@@ -154,6 +154,55 @@ func TestUpliftByHand(t *testing.T) {
 	}
 }
 
+// A response that several versions sampled counts with all of them, whichever it
+// was dispatched to: here a switch from 9 to 10 within one call.
+func TestUpliftAndSummaryCountVersionSpans(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	yes, no := ptr(1.0), ptr(0.0)
+	s.play(attributed("before", "h", "A", 9, no), attributed("after", "h", "A", 10, yes))
+	versions := func(starts ...int64) (list []object) {
+		for i := 0; i < len(starts); i += 2 {
+			list = append(list, object{"start": starts[i], "version": starts[i+1]})
+		}
+		return list
+	}
+	spanned := func(id string, dispatched int64, list []object) scripted {
+		r := attributed(id, "h", "A", dispatched, yes)
+		r.calls[0] = r.calls[0].with("policy_version_spans", list)
+		return r
+	}
+	s.play(
+		spanned("switched", 9, versions(0, 9, 1, 10)),
+		spanned("late", 9, versions(0, 10)), // dispatched to 9, and 10 sampled all of it
+		spanned("empty", 9, versions()))     // says nothing: the version at dispatch counts
+
+	var a struct{ Rows []json.RawMessage }
+	s.get("/v1/analytics/uplift?base=-9&against=10-").is(200).into(&a)
+	require.Len(t, a.Rows, 1)
+	// Base: before 0, empty 1. Against: after 1, late 1.
+	holds(t, `{"tasks": 1, "base": {"rollouts": 2, "solve_rate": 0.5}, "against": {"rollouts": 2, "solve_rate": 1},
+	 "dropped": {"rollouts_mixed": 1, "rollouts_unversioned": 0}}`, a.Rows[0])
+	for query, n := range map[string]int{"policy_version_max=9": 2, "policy_version_min=10": 2, "policy_version_min=9&policy_version_max=10": 5} {
+		var total struct{ Rollouts struct{ Count int } }
+		require.NoError(t, json.Unmarshal(s.summary(query).Total, &total), query)
+		require.Equal(t, n, total.Rollouts.Count, query)
+	}
+
+	type row struct {
+		ID     string `json:"rollout_id"`
+		V      int64  `json:"policy_version"`
+		Oldest int64  `json:"policy_version_min"`
+		Newest int64  `json:"policy_version_max"`
+	}
+	require.Equal(t, []row{{"after", 10, 10, 10}, {"before", 9, 9, 9}, {"empty", 9, 9, 9}, {"late", 10, 10, 10}, {"switched", 10, 9, 10}},
+		askRows[row](s, `SELECT rollout_id, policy_version, policy_version_min, policy_version_max FROM rollouts ORDER BY rollout_id`))
+	s.exportLines("")
+	// Trajectories have it the same way.
+	require.Empty(t, askRows[row](s, `SELECT r.rollout_id FROM rollouts r JOIN trajectories t USING (rollout_id)
+		WHERE (r.policy_version_min, r.policy_version_max) IS DISTINCT FROM (t.policy_version_min, t.policy_version_max)`))
+}
+
 // Training and evaluation of the same tasks.
 func TestSplitsByHand(t *testing.T) {
 	t.Parallel()

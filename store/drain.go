@@ -64,6 +64,13 @@ func (d *drainer) journalled(batch, bytes int64) {
 	}
 }
 
+// behind says whether something waits to be drained.
+func (d *drainer) behind() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.newest > d.drained
+}
+
 // wait blocks until batch is in the warehouse.
 func (d *drainer) wait(ctx context.Context, batch int64) error {
 	for {

@@ -23,6 +23,9 @@ type Options struct {
 	Threads int
 	// TempDir is where DuckDB spills. Default: Dir/tmp.
 	TempDir string
+	// SpillLimit bounds what DuckDB spills, in bytes. Default, and its bound: half
+	// of what is free beyond DiskFloor when DuckDB is started, 256 MiB at least.
+	SpillLimit int64
 
 	// HeadBytes bounds the tape heads kept in memory. Default: a sixteenth of
 	// memory, at least 64 MiB. Too small costs disk, never answers.

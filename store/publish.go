@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -145,9 +144,10 @@ func positive(v int64) *int64 {
 	return &v
 }
 
-// NewestGeneration is the greatest generation number given out.
+// NewestGeneration is the greatest generation number of which there are rows.
 func (s *Store) NewestGeneration(ctx context.Context) (int64, error) {
-	return s.wh().Int(ctx, `SELECT max(generation) FROM ice.generations`)
+	return s.wh().Int(ctx, `SELECT max(generation) FROM (
+		SELECT generation FROM ice.generations UNION ALL SELECT generation FROM ice.dropped_generations)`)
 }
 
 // published selects the newest generation of each rollout and policy.
@@ -210,34 +210,6 @@ func (s *Store) MergedRows(ctx context.Context, keys []int64, policy string) ([]
 		}
 	}
 	return out, nil
-}
-
-// DropSuperseded deletes the generations in whose place a newer one has stood for
-// age. Statements of users that began before may still be reading them.
-func (s *Store) DropSuperseded(ctx context.Context, age time.Duration) error {
-	old := fmt.Sprintf(`(SELECT generation FROM ice.generations
-		QUALIFY lead(merged_at) OVER (PARTITION BY rollout_key, policy ORDER BY generation) < make_timestamptz(%d))`,
-		time.Now().Add(-age).UnixMicro())
-	var stmts []string
-	for _, t := range []*table{tableMergedTraces, tableTrajectories, tableGenerations} {
-		stmts = append(stmts, strings.Join([]string{"DELETE FROM ice." + t.name, "WHERE generation IN", old}, " "))
-	}
-	if err := s.applied(ctx, nil, nil, nil, stmts...); err != nil {
-		return fmt.Errorf("drop superseded merges: %w", err)
-	}
-	return nil
-}
-
-// DropPolicy deletes everything that a policy has published.
-func (s *Store) DropPolicy(ctx context.Context, policy string) error {
-	var stmts []string
-	for _, t := range []*table{tableMergedTraces, tableTrajectories, tableGenerations} {
-		stmts = append(stmts, "DELETE FROM ice."+t.name+" WHERE policy = '"+strings.ReplaceAll(policy, "'", "''")+"'")
-	}
-	if err := s.applied(ctx, nil, nil, nil, stmts...); err != nil {
-		return fmt.Errorf("drop the results of %s: %w", policy, err)
-	}
-	return nil
 }
 
 // Counts sums what the published merges of each harness made, for display.

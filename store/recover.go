@@ -46,12 +46,13 @@ func (s *Store) open(ctx context.Context, path string) (waist, error) {
 	}
 	return warehouse.Start(ctx, path, o, warehouse.ChildOptions{Command: s.opts.Warehouse, Log: s.log,
 		Patience: s.opts.WarehousePatience, MaxMemory: s.opts.ChildMemory, AskGrace: s.opts.AskGrace,
-		OnRestart: s.metrics.restarted})
+		Behind: func() bool { return s.drainer != nil && s.drainer.behind() }, OnRestart: s.metrics.restarted})
 }
 
 // engine is what DuckDB may have.
 func (o Options) engine() warehouse.Options {
-	return warehouse.Options{MemoryLimit: o.MemoryLimit, Threads: o.Threads, TempDir: o.TempDir, Functions: Functions()}
+	return warehouse.Options{MemoryLimit: o.MemoryLimit, Threads: o.Threads, TempDir: o.TempDir,
+		SpillLimit: o.SpillLimit, DiskFloor: o.DiskFloor, Functions: Functions()}
 }
 
 // setAside moves the write-ahead log out of the way, or, when there is none,

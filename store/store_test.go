@@ -414,7 +414,7 @@ func TestDamagedLogIsReplacedByTheJournal(t *testing.T) {
 		require.NoError(t, err)
 		if strings.HasSuffix(name, ".duckdb.wal") {
 			require.Greater(t, len(raw), 1000)
-			for i := len(raw) / 3; i < len(raw)/2; i++ {
+			for i := len(raw) / 2; i < 2*len(raw)/3; i++ {
 				raw[i] ^= 0x5a
 			}
 		}

@@ -78,7 +78,7 @@ func TestWritesSurviveTheLossOfTheProcess(t *testing.T) {
 					return s.Publish(ctx, []*Merge{{Generation: 1, RolloutKey: r.Key, Policy: "p", Through: 1, Traces: []MergedTrace{{Key: 1, Disposition: "trained"}}},
 						{Generation: 2, RolloutKey: r.Key, Policy: "p", Through: 1}})
 				},
-				func() error { return s.DropSuperseded(ctx, 0) },
+				func() error { _, err := s.DropOld(ctx, 0); return err },
 			} {
 				l.calls.Store(0)
 				require.NoError(t, write())

@@ -194,8 +194,8 @@ func (v *run) intents(ctx context.Context, q querier) error {
 		LEFT JOIN trace_index t ON t.trace_hash = i.trace_hash ORDER BY i.trace_id`)
 }
 
-// strayMerges finds merge rows that no generation owns. Superseded generations
-// may still lie about, but whole.
+// strayMerges finds merge rows that no generation owns. Superseded and dropped
+// generations may still lie about, but whole.
 func (v *run) strayMerges(ctx context.Context) error {
 	return snapshot(ctx, v.src.Warehouse, func(q querier) error {
 		err := q.each(ctx, func(s scan) error {
@@ -219,7 +219,9 @@ func (v *run) strayMerges(ctx context.Context) error {
 				v.fail(checkMerges, "", "", "%d rows of ice.%s name generation %d of rollout %d by %s, which does not exist",
 					n, t, generation, rollout, policy)
 				return nil
-			}, `SELECT m.generation, m.rollout_key, m.policy, count(*) FROM ice.`+t+` m ANTI JOIN ice.generations g
+			}, `SELECT m.generation, m.rollout_key, m.policy, count(*) FROM ice.`+t+` m ANTI JOIN (
+				SELECT generation, rollout_key, policy FROM ice.generations UNION ALL
+				SELECT generation, rollout_key, policy FROM ice.dropped_generations) g
 				ON g.generation = m.generation AND g.rollout_key = m.rollout_key AND g.policy = m.policy GROUP BY ALL ORDER BY ALL LIMIT 10000`)
 			if err != nil {
 				return err

@@ -32,6 +32,7 @@ type config struct {
 	WarehouseMemory string        `help:"Resident memory at which the warehouse's process is ended while a user's statement runs; empty: the memory limit and a quarter, at least 1GiB, more." placeholder:"SIZE"`
 	Threads         int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
 	TempDir         string        `help:"Where DuckDB spills; empty: tmp in the data directory." placeholder:"DIR"`
+	SpillLimit      string        `help:"Most that DuckDB spills; empty, and at most: half of what is free beyond the disk floor at its start, at least 256MiB." placeholder:"SIZE"`
 	DiskFloor       string        `help:"Free space below which nothing is taken in; 0B: no floor (${default})." default:"256MiB" placeholder:"SIZE"`
 	DrainEvery      time.Duration `help:"How long a stored trace may wait until SQL sees it." default:"200ms"`
 	CheckpointEvery time.Duration `help:"How long drained traces may wait for a checkpoint of the warehouse." default:"30s"`

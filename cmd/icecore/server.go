@@ -89,7 +89,7 @@ func listen(ctx context.Context, cfg config) (net.Listener, error) {
 func (s *server) startParts(ctx context.Context) error {
 	cfg := s.cfg
 	sizes := map[string]string{"--disk-floor": cfg.DiskFloor, "--checkpoint-bytes": cfg.CheckpointBytes}
-	for flag, text := range map[string]string{"--memory-limit": cfg.MemoryLimit, "--warehouse-memory": cfg.WarehouseMemory} {
+	for flag, text := range map[string]string{"--memory-limit": cfg.MemoryLimit, "--warehouse-memory": cfg.WarehouseMemory, "--spill-limit": cfg.SpillLimit} {
 		if text != "" {
 			sizes[flag] = text
 		}
@@ -108,14 +108,16 @@ func (s *server) startParts(ctx context.Context) error {
 	var drained drainNews
 	var api atomic.Pointer[ingest.API]
 	s.store, err = store.Open(ctx, store.Options{Dir: cfg.Data, Owner: "icecore serve on " + s.addr, Log: s.log,
-		MemoryLimit: size["--memory-limit"], ChildMemory: size["--warehouse-memory"], Threads: cfg.Threads, TempDir: cfg.TempDir, DiskFloor: size["--disk-floor"],
+		MemoryLimit: size["--memory-limit"], ChildMemory: size["--warehouse-memory"], Threads: cfg.Threads, TempDir: cfg.TempDir, SpillLimit: size["--spill-limit"], DiskFloor: size["--disk-floor"],
 		DrainInterval: cfg.DrainEvery, CheckpointInterval: cfg.CheckpointEvery, CheckpointBytes: size["--checkpoint-bytes"], RebuildIndex: cfg.RebuildIndex, Warehouse: warehouseProcess,
 		OnDrain: drained.tell})
 	if err != nil {
 		return err
 	}
 	s.runner, err = pass.New(ctx, s.store, pass.Options{Policies: policies, Quiet: cfg.MergeQuiet, MaxWait: cfg.MergeWait, Log: s.log,
-		Busy: func() bool { a := api.Load(); return a != nil && a.Open() > 0 }})
+		// A statement may read a merge that was superseded after it began.
+		KeepSuperseded: max(15*time.Minute, cfg.SQLMaxTimeout+time.Minute),
+		Busy:           func() bool { a := api.Load(); return a != nil && a.Open() > 0 }})
 	if err != nil {
 		return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 	}

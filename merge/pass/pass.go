@@ -4,7 +4,6 @@ package pass
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -14,7 +13,6 @@ import (
 
 	"icecore/merge"
 	"icecore/store"
-	"icecore/trace"
 )
 
 // Options configures a Runner. The zero value of each field means its default.
@@ -33,19 +31,24 @@ type Options struct {
 	// MaxWait is how long a changed rollout waits for a calm moment. Default
 	// 10 s.
 	MaxWait time.Duration
-	Log     *slog.Logger
+	// KeepSuperseded is how long a merge's rows are kept after a newer one has
+	// taken its place, or its policy was dropped: longer than any statement of a
+	// user's may read them. Default 15 min.
+	KeepSuperseded time.Duration
+	Log            *slog.Logger
 }
 
 const (
-	defaultQuiet       = time.Second
-	defaultMaxPolicies = 16
-	defaultMaxWait     = 10 * time.Second
+	defaultQuiet          = time.Second
+	defaultMaxPolicies    = 16
+	defaultMaxWait        = 10 * time.Second
+	defaultKeepSuperseded = 15 * time.Minute
 	// passRollouts bounds one published transaction.
 	passRollouts = 256
 	// passTokens bounds the ids that one pass holds.
 	passTokens = 32 << 20
-	// sweepAfter is how many superseded generations are left lying at most.
-	sweepAfter = 512
+	// sweepParts is how often in KeepSuperseded old merges are looked for.
+	sweepParts = 4
 )
 
 // Runner merges rollouts. It is safe for concurrent use.
@@ -53,9 +56,8 @@ type Runner struct {
 	s    *store.Store
 	opts Options
 
-	mu         sync.Mutex
-	dirty      map[int64]time.Time
-	superseded int
+	mu    sync.Mutex
+	dirty map[int64]time.Time
 
 	// merging is held while results are computed and published: two merges of
 	// one rollout at once would only do the work twice.
@@ -64,6 +66,8 @@ type Runner struct {
 	known      map[string]bool
 	used       map[string]time.Time
 	live       *liveCache
+	// unswept says that there may be merges that count no more.
+	unswept bool
 
 	kick    chan struct{}
 	stop    chan struct{}
@@ -84,6 +88,9 @@ func New(ctx context.Context, s *store.Store, opts Options) (*Runner, error) {
 	if opts.MaxWait == 0 {
 		opts.MaxWait = defaultMaxWait
 	}
+	if opts.KeepSuperseded == 0 {
+		opts.KeepSuperseded = defaultKeepSuperseded
+	}
 	if opts.Busy == nil {
 		opts.Busy = func() bool { return false }
 	}
@@ -91,7 +98,8 @@ func New(ctx context.Context, s *store.Store, opts Options) (*Runner, error) {
 		opts.Log = slog.Default()
 	}
 	r := &Runner{s: s, opts: opts, dirty: map[int64]time.Time{}, known: map[string]bool{}, used: map[string]time.Time{}, live: newLiveCache(),
-		kick: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
+		unswept: true, // by the process before
+		kick:    make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
 	var err error
 	if r.generation, err = s.NewestGeneration(ctx); err != nil {
 		return nil, err
@@ -152,26 +160,37 @@ func (r *Runner) loop() {
 	}()
 	tick := time.NewTicker(max(r.opts.Quiet/4, 5*time.Millisecond))
 	defer tick.Stop()
+	sweep := time.NewTicker(max(r.opts.KeepSuperseded/sweepParts, 5*time.Millisecond))
+	defer sweep.Stop()
 	for {
 		select {
 		case <-r.stop:
 			return
+		case <-sweep.C:
+			if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
+				r.opts.Log.Error("old merges were not deleted; it will be tried again", "err", err)
+			}
 		case <-tick.C:
+			r.mergeQuiet(ctx)
 		}
-		keys := r.takeQuiet()
-		if len(keys) == 0 {
+	}
+}
+
+// mergeQuiet merges what nobody has asked for and nothing new has come to.
+func (r *Runner) mergeQuiet(ctx context.Context) {
+	keys := r.takeQuiet()
+	if len(keys) == 0 {
+		return
+	}
+	for _, p := range r.opts.Policies {
+		if r.ensureSafe(ctx, keys, p) == nil || ctx.Err() != nil {
 			continue
 		}
-		for _, p := range r.opts.Policies {
-			if r.ensureSafe(ctx, keys, p) == nil || ctx.Err() != nil {
-				continue
-			}
-			// One rollout that cannot be merged must not keep back the others.
-			for _, k := range keys {
-				if err := r.ensureSafe(ctx, []int64{k}, p); err != nil && ctx.Err() == nil {
-					r.opts.Log.Error("merge failed; it will be tried again", "policy", p.String(), "rollout_key", k, "err", err)
-					r.Changed([]int64{k})
-				}
+		// One rollout that cannot be merged must not keep back the others.
+		for _, k := range keys {
+			if err := r.ensureSafe(ctx, []int64{k}, p); err != nil && ctx.Err() == nil {
+				r.opts.Log.Error("merge failed; it will be tried again", "policy", p.String(), "rollout_key", k, "err", err)
+				r.Changed([]int64{k})
 			}
 		}
 	}
@@ -205,9 +224,6 @@ func (r *Runner) takeQuiet() []int64 {
 	return keys
 }
 
-// ErrTooManyPolicies says that a new policy would exceed MaxPolicies.
-var ErrTooManyPolicies = errors.New("too many different merge policies have stored results")
-
 // Ensure publishes policy's results for those of the rollouts for which that
 // was not done since their last drained trace.
 func (r *Runner) Ensure(ctx context.Context, keys []int64, policy merge.Policy) error {
@@ -232,37 +248,31 @@ func (r *Runner) Ensure(ctx context.Context, keys []int64, policy merge.Policy) 
 		}
 	}
 	r.used[name] = time.Now()
-	return r.sweep(ctx)
-}
-
-// makeRoom lets one more policy publish: of those that nobody configured, the
-// one used longest ago gives up its results, which can be made again.
-func (r *Runner) makeRoom(ctx context.Context, name string) error {
-	if r.known[name] {
-		return nil
-	}
-	for len(r.known) >= r.opts.MaxPolicies {
-		oldest := ""
-		for have := range r.known {
-			if !r.configured(have) && (oldest == "" || r.used[have].Before(r.used[oldest])) {
-				oldest = have
-			}
-		}
-		if oldest == "" {
-			return fmt.Errorf("%w: %d, and %s would be one more", ErrTooManyPolicies, len(r.known), name)
-		}
-		if err := r.s.DropPolicy(ctx, oldest); err != nil {
-			return err
-		}
-		delete(r.known, oldest)
-		delete(r.used, oldest)
-	}
-	r.known[name] = true
 	return nil
 }
 
-func (r *Runner) configured(name string) bool {
-	return slices.ContainsFunc(r.opts.Policies, func(p merge.Policy) bool { return p.String() == name })
+// EnsureAll is Ensure for all rollouts: it asks once which of them are behind.
+func (r *Runner) EnsureAll(ctx context.Context, policy merge.Policy) error {
+	r.merging.Lock()
+	defer r.merging.Unlock()
+	name := policy.String()
+	through := r.s.Drained()
+	stale, err := r.s.Unmerged(ctx, name)
+	if err != nil {
+		return err
+	}
+	if len(stale) > 0 {
+		if err := r.makeRoom(ctx, name); err != nil {
+			return err
+		}
+	}
+	for at := 0; at < len(stale); at += passRollouts {
+		if err := r.publish(ctx, stale[at:min(at+passRollouts, len(stale))], policy, through); err != nil {
+			return err
+		}
+	}
+	r.used[name] = time.Now()
+	return nil
 }
 
 func (r *Runner) stale(ctx context.Context, keys []int64, policy string, through int64) ([]int64, error) {
@@ -309,65 +319,7 @@ func (r *Runner) publish(ctx context.Context, keys []int64, policy merge.Policy,
 		if err := r.s.Publish(ctx, merges); err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.superseded += len(merges)
-		r.mu.Unlock()
+		r.unswept = true
 	}
 	return nil
-}
-
-// keepSuperseded is how long a merge is kept after a newer one has taken its
-// place: longer than any statement of a user's may read it.
-const keepSuperseded = 15 * time.Minute
-
-func (r *Runner) sweep(ctx context.Context) error {
-	r.mu.Lock()
-	due := r.superseded >= sweepAfter
-	if due {
-		r.superseded = 0
-	}
-	r.mu.Unlock()
-	if !due {
-		return nil
-	}
-	return r.s.DropSuperseded(ctx, keepSuperseded)
-}
-
-// Merged is one rollout's calls and what a policy makes of them.
-type Merged struct {
-	Calls  *store.RolloutCalls
-	Result *merge.Result
-}
-
-// Tokens gives the ids of a row, sharing those of the calls.
-func (m *Merged) Tokens(row int) trace.Tokens {
-	var ids trace.Tokens
-	for _, p := range m.Result.Pieces(row) {
-		c := &m.Calls.Calls[p.Call]
-		ids = ids.Concat(c.Prompt.Concat(c.Response).Slice(p.From, p.To))
-	}
-	return ids
-}
-
-// Merge gives what policy makes of one rollout, without publishing it. The
-// calls are those of all batches drained when it is called.
-func (r *Runner) Merge(ctx context.Context, key int64, policy merge.Policy) (*Merged, error) {
-	r.merging.Lock()
-	defer r.merging.Unlock()
-	lives, err := r.live.load(ctx, r.s, []int64{key}, r.s.Drained())
-	if err != nil {
-		return nil, err
-	}
-	// The rollout goes on growing after the lock is given back.
-	calls := *lives[0].calls
-	return &Merged{Calls: &calls, Result: lives[0].tree.Run(policy)}, nil
-}
-
-// Run gives what policy makes of calls that were loaded for it alone.
-func Run(calls *store.RolloutCalls, policy merge.Policy) *Merged {
-	t := merge.NewTree()
-	for i := range calls.Calls {
-		t.Add(mergeCall(&calls.Calls[i]))
-	}
-	return &Merged{Calls: calls, Result: t.Run(policy)}
 }

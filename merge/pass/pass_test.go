@@ -106,7 +106,8 @@ func TestPublishedIsWhatThePolicyMakes(t *testing.T) {
 			}
 		}
 	})
-	require.NoError(t, s.DropSuperseded(ctx, 0))
+	_, err := s.DropOld(ctx, 0)
+	require.NoError(t, err)
 }
 
 func compare(t require.TestingT, s *store.Store, r *Runner, rollout string, ts []*trace.Trace, p merge.Policy) {
@@ -184,23 +185,4 @@ func TestPoliciesAreBounded(t *testing.T) {
 		require.ElementsMatch(t, []string{strict.String(), p.String()}, names)
 	}
 	require.Len(t, rows(t, s, "r", strict), 1, "what is configured stays")
-}
-
-func TestSupersededGenerationsGo(t *testing.T) {
-	s, r := pair(t, t.TempDir(), Options{Quiet: still})
-	ctx := context.Background()
-	for i := range 5 {
-		put(t, s, call(fmt.Sprint(i), "r", int64(i), []int32{int32(i)}, []int32{2}))
-		require.NoError(t, r.Ensure(ctx, []int64{key(t, s, "r")}, strict))
-	}
-	_, warehouse, _, release := s.Databases()
-	t.Cleanup(release)
-	count := func() (n int) {
-		require.NoError(t, warehouse.QueryRow(`SELECT count(DISTINCT generation) FROM ice.merged_traces`).Scan(&n))
-		return n
-	}
-	require.Equal(t, 5, count())
-	require.NoError(t, s.DropSuperseded(ctx, 0))
-	require.Equal(t, 1, count())
-	require.Len(t, rows(t, s, "r", strict), 5)
 }

@@ -39,14 +39,28 @@ CREATE VIEW ice.outcomes AS
 SELECT rollout_key, first(value ORDER BY revision DESC, coalesce(source, '')) AS reward
 FROM ice.rewards WHERE name = 'outcome' AND trace_id IS NULL GROUP BY rollout_key;
 
+-- Merges of a policy that was dropped. Nothing that begins now finds them, but
+-- statements that began before may still read their rows, which go later.
+CREATE TABLE ice.dropped_generations (
+  generation  BIGINT NOT NULL,
+  rollout_key BIGINT NOT NULL,
+  policy      VARCHAR NOT NULL,
+  dropped_at  TIMESTAMPTZ NOT NULL
+);
+
 -- The merge of each rollout and policy that counts: the newest.
 CREATE VIEW ice.published AS
 SELECT rollout_key, policy, max(generation) AS generation FROM ice.generations GROUP BY ALL;
 
+-- A trace with policy_version_spans was sampled by the versions in them, one
+-- without by the version at dispatch. The CASE is for speed: most have none.
 CREATE VIEW ice.trace_sums AS
 SELECT rollout_key, count(*) AS traces, sum(response_length)::BIGINT AS sampled_tokens,
   sum(prompt_length)::BIGINT AS prompt_tokens,
-  min(policy_version) AS policy_version_min, max(policy_version) AS policy_version_max,
+  min(CASE WHEN policy_version_spans IS NULL THEN policy_version
+    ELSE coalesce(list_min(list_transform(policy_version_spans, lambda s: s."version")), policy_version) END) AS policy_version_min,
+  max(CASE WHEN policy_version_spans IS NULL THEN policy_version
+    ELSE coalesce(list_max(list_transform(policy_version_spans, lambda s: s."version")), policy_version) END) AS policy_version_max,
   min(started_at) AS first_started_at, max(finished_at) AS last_finished_at
 FROM ice.traces GROUP BY rollout_key;
 
@@ -74,6 +88,12 @@ SELECT t.trace_id, t.rollout_id, t.seq, t.kind, t.status, t.finish_reason,
   ice_tape_ids(t.tape_key, coalesce(t.prompt_length, 0), coalesce(t.prompt_length, 0) + t.response_length) AS response_token_ids,
   CASE WHEN t.has_logprobs THEN ice_trace_logprobs(t.trace_key, t.response_length) END AS response_logprobs
 FROM ice.traces t LEFT JOIN ice.rollout_attributes r ON r.rollout_key = t.rollout_key;
+
+CREATE VIEW v1.logprob_chunks AS
+SELECT t.trace_id, t.rollout_id, c.start, c.logprobs, t.response_length, t.policy_version, t.kind, r.harness, r.task_id, r.split, t.model
+FROM ice.logprob_chunks c
+JOIN ice.traces t ON t.trace_key = c.trace_key
+LEFT JOIN ice.rollout_attributes r ON r.rollout_key = t.rollout_key;
 
 CREATE VIEW v1.trace_bodies AS
 SELECT trace_id, rollout_id, request_bytes, response_bytes,
@@ -163,7 +183,15 @@ SELECT policy_version, count(*) AS traces, count(DISTINCT rollout_key) AS rollou
   coalesce(sum(response_length), 0)::BIGINT AS sampled_tokens, min(started_at) AS first_started_at, max(finished_at) AS last_finished_at
 FROM ice.traces GROUP BY policy_version;
 
+CREATE VIEW v1.merge_policies AS
+SELECT policy AS merge_policy, count(*) AS rollouts,
+  (SELECT count(DISTINCT rollout_key) FROM ice.traces) AS rollouts_total,
+  sum(trajectories)::BIGINT AS trajectories, sum(sampled_tokens)::BIGINT AS sampled_tokens, sum(trained_tokens)::BIGINT AS trained_tokens
+FROM (FROM ice.generations QUALIFY row_number() OVER (PARTITION BY rollout_key, policy ORDER BY generation DESC) = 1)
+GROUP BY policy;
+
 CREATE VIEW main.traces AS FROM v1.traces;
+CREATE VIEW main.logprob_chunks AS FROM v1.logprob_chunks;
 CREATE VIEW main.trace_bodies AS FROM v1.trace_bodies;
 CREATE VIEW main.rollouts AS FROM v1.rollouts;
 CREATE VIEW main.rewards AS FROM v1.rewards;
@@ -174,6 +202,7 @@ CREATE VIEW main.trajectory_spans AS FROM v1.trajectory_spans;
 CREATE VIEW main.dispositions AS FROM v1.dispositions;
 CREATE VIEW main.boundaries AS FROM v1.boundaries;
 CREATE VIEW main.policy_versions AS FROM v1.policy_versions;
+CREATE VIEW main.merge_policies AS FROM v1.merge_policies;
 
 -- What docs/sql-columns.md and `icecore query` say of them.
 COMMENT ON VIEW v1.traces IS 'One row per model call, as it crossed the model boundary.';
@@ -216,6 +245,11 @@ COMMENT ON COLUMN v1.traces.response_bytes IS 'of the kept response; NULL: none 
 COMMENT ON COLUMN v1.traces.prompt_token_ids IS 'the whole prompt, assembled from tapes';
 COMMENT ON COLUMN v1.traces.response_token_ids IS 'ids that were sampled';
 COMMENT ON COLUMN v1.traces.response_logprobs IS 'behaviour log-probabilities, natural logarithm; an element is NULL where not known';
+COMMENT ON VIEW v1.logprob_chunks IS 'Log-probabilities as they are stored, in pieces of at most 4,096: for statistics over many responses.';
+COMMENT ON COLUMN v1.logprob_chunks.start IS 'position in the response of the first';
+COMMENT ON COLUMN v1.logprob_chunks.logprobs IS 'behaviour log-probabilities, natural logarithm; an element is NULL where not known';
+COMMENT ON COLUMN v1.logprob_chunks.response_length IS 'of the whole response';
+COMMENT ON COLUMN v1.logprob_chunks.policy_version IS 'version of the weights at dispatch';
 COMMENT ON VIEW v1.trace_bodies IS 'What crossed the wire, for calls of which it was kept.';
 COMMENT ON COLUMN v1.trace_bodies.request IS 'as sent, JSON; NULL also when it is not UTF-8';
 COMMENT ON COLUMN v1.trace_bodies.response IS 'as sent, JSON; NULL also when it is not UTF-8';
@@ -227,8 +261,8 @@ COMMENT ON COLUMN v1.rollouts.sample_index IS 'place in the group';
 COMMENT ON COLUMN v1.rollouts.split IS 'train or eval';
 COMMENT ON COLUMN v1.rollouts.harness IS 'the agent program';
 COMMENT ON COLUMN v1.rollouts.policy_version IS 'as declared, else the newest that sampled a call';
-COMMENT ON COLUMN v1.rollouts.policy_version_min IS 'oldest dispatch version of its calls';
-COMMENT ON COLUMN v1.rollouts.policy_version_max IS 'newest dispatch version of its calls';
+COMMENT ON COLUMN v1.rollouts.policy_version_min IS 'oldest version that sampled a call: of its policy_version_spans, else at dispatch';
+COMMENT ON COLUMN v1.rollouts.policy_version_max IS 'newest version that sampled a call: of its policy_version_spans, else at dispatch';
 COMMENT ON COLUMN v1.rollouts.status IS 'succeeded, failed, timeout, error or cancelled; NULL: not finished';
 COMMENT ON COLUMN v1.rollouts.reopened IS 'a trace came after the finish';
 COMMENT ON COLUMN v1.rollouts.open_intents IS 'announced calls whose trace has not come';
@@ -295,3 +329,10 @@ COMMENT ON COLUMN v1.boundaries.nearest IS 'trace of the earlier sequence';
 COMMENT ON COLUMN v1.boundaries.shared IS 'ids shared with it';
 COMMENT ON VIEW v1.policy_versions IS 'One row per version of the weights, by dispatch.';
 COMMENT ON COLUMN v1.policy_versions.policy_version IS 'NULL: not said';
+COMMENT ON VIEW v1.merge_policies IS 'One row per merge policy that merged a rollout: how much of everything its rows are.';
+COMMENT ON COLUMN v1.merge_policies.merge_policy IS 'strict_tree, per_request or polar_compat, with parameters';
+COMMENT ON COLUMN v1.merge_policies.rollouts IS 'that it has merged';
+COMMENT ON COLUMN v1.merge_policies.rollouts_total IS 'that have calls: when more, the policy''s rows are of a part';
+COMMENT ON COLUMN v1.merge_policies.trajectories IS 'that it made of them';
+COMMENT ON COLUMN v1.merge_policies.sampled_tokens IS 'of the calls that it saw';
+COMMENT ON COLUMN v1.merge_policies.trained_tokens IS 'of them trained';

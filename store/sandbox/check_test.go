@@ -29,6 +29,9 @@ func TestPasses(t *testing.T) {
 		`FROM range(3) t(i), unnest([i]), json_each('[]')`,
 		`SELECT x::JSON, y::DECIMAL(10, 2)[], z::STRUCT(a INTEGER, b MAP(VARCHAR, UUID)), 'a'::ENUM('a', 'b') FROM traces`,
 		`PIVOT traces ON harness IN ('a', 'b') USING count(*)`,
+		`SELECT lead(a) OVER (), lag(a, -9007199254740992) OVER (), LEAD(a, 9007199254740992, 0) OVER () FROM traces`,
+		`SELECT json_transform(a, '{"x": "INTEGER"}'), a.from_json('["VARCHAR"]'), ('[]').from_json_strict('["JSON"]') FROM traces`,
+		`SELECT t.user, t.current_schema, users FROM (SELECT 1, 2, 3) t(user, current_schema, users)`,
 	} {
 		require.NoError(t, Check(treeOf(t, statement), face), statement)
 	}
@@ -85,6 +88,12 @@ func TestRefuses(t *testing.T) {
 		{`SELECT system.main.current_database()`, Refused, "current_database", "system"},
 		{`SELECT a.b.current_setting() FROM traces`, Refused, "current_setting", "a.b"},
 		{`SELECT ('x').current_setting()`, Refused, "current_setting", ""},
+		{`SELECT user`, Refused, "function user", "user"},
+		{`SELECT 1 WHERE "Current_User" = 'x'`, Refused, "function Current_User", `"Current_User"`},
+		{`SELECT session_user`, Refused, "session_user", "session_user"},
+		{`SELECT current_role`, Refused, "current_role", "current_role"},
+		{`SELECT [current_catalog]`, Refused, "current_catalog", ""},
+		{`SELECT current_schema`, Refused, "current_schema", "current_schema"},
 		{`SELECT list_transform([1], lambda x: nextval('s'))`, Refused, "nextval", "nextval"},
 		{`SELECT sum(1) FILTER (WHERE nextval('s') > 0)`, Refused, "nextval", "nextval"},
 		{`SELECT sum(1 ORDER BY nextval('s'))`, Refused, "nextval", "nextval"},
@@ -109,6 +118,22 @@ func TestRefuses(t *testing.T) {
 
 		{`FROM traces PIVOT (sum(a) FOR b IN (nextval('s')))`, Refused, "nextval", "nextval"},
 		{`FROM traces PIVOT (sum(a) FOR b IN (SELECT 1))`, Syntax, "syntax error", "SELECT 1"},
+
+		// Arguments that crash the process.
+		{`SELECT lead(a, -9223372036854775808) OVER () FROM traces`, Refused, "offset of lead", "lead"},
+		{`SELECT LAG(a, -(9223372036854775807) - 1) OVER () FROM traces`, Refused, "offset of lag", "LAG"},
+		{`SELECT lag(a, 9007199254740993) OVER () FROM traces`, Refused, "offset of lag", "lag"},
+		{`SELECT lag(a, '-9223372036854775808') OVER () FROM traces`, Refused, "offset of lag", "lag"},
+		{`SELECT lag(a, 9223372036854775808) OVER () FROM traces`, Refused, "offset of lag", "lag"},
+		{`SELECT lead(a, $1) OVER () FROM traces`, Refused, "offset of lead", "lead"},
+		{`SELECT json_structure('[]')`, Refused, "json_structure", "json_structure"},
+		{`SELECT json_group_structure(a) FROM traces`, Refused, "json_group_structure", "json_group_structure"},
+		{`SELECT json_merge_patch('{}', '{}')`, Refused, "json_merge_patch", "json_merge_patch"},
+		{`SELECT json_contains('[]', '1')`, Refused, "json_contains", "json_contains"},
+		{`SELECT json_transform('[]', a) FROM traces`, Refused, "type that json_transform", "json_transform"},
+		{`SELECT json_transform_strict('[]', repeat('[', 100000))`, Refused, "type that json_transform_strict", "json_transform_strict"},
+		{`SELECT a.from_json($1) FROM traces`, Refused, "type that from_json", ""},
+		{`SELECT From_JSON_Strict('[]', '` + strings.Repeat("[", 1000) + `')`, Refused, "type that from_json_strict", "From_JSON"},
 
 		// Types.
 		{`SELECT 1::nosuch`, Unknown, "no type nosuch", ""},

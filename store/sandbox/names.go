@@ -181,7 +181,12 @@ func (c *checker) expression(class string, n node) error {
 	}
 	switch class {
 	case "FUNCTION", "WINDOW":
-		return c.functionName("function", allowed.functions, refused.functions, n)
+		if err := c.functionName("function", allowed.functions, refused.functions, n); err != nil {
+			return err
+		}
+		return c.arguments(n)
+	case "COLUMN_REF":
+		return c.columnName(n)
 	case "TYPE":
 		if name := text(n, "type_name"); !typeNames[lower(name)] {
 			return &Error{Kind: Unknown, Message: "there is no type " + name, Position: c.position}

@@ -14,7 +14,8 @@ type Ask struct {
 	// Named are the values of $name. Not together with Params.
 	Named map[string]any `json:"named,omitempty"`
 	// MaxRows and MaxBytes cut the answer: after so many rows, or after the
-	// record batch with which its columns pass so many bytes. 0: no limit.
+	// piece of a few MiB at most, or the one row, with which its columns pass so
+	// many bytes. 0: no limit.
 	MaxRows  int64 `json:"max_rows,omitempty"`
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 }

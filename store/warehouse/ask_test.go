@@ -116,6 +116,8 @@ func TestAskBinds(t *testing.T) {
 		{Ask{SQL: `SELECT ?, ?`}, "no value is given for $1, $2"},
 		{Ask{SQL: `SELECT $name`, Params: []any{int64(1)}}, "no value is given for $name"},
 		{Ask{SQL: `SELECT 1`, Params: []any{int64(1)}}, "the statement does not use $1"},
+		{Ask{SQL: `SELECT 1`, Params: make([]any, 12)}, "the statement does not use $1, $2, $3, $4, $5 and 7 more"},
+		{Ask{SQL: `SELECT ?` + strings.Repeat(`, ?`, 5)}, "no value is given for $1, $2, $3, $4, $5 and 1 more"},
 		{Ask{SQL: `SELECT $2`, Params: []any{int64(1), int64(2)}}, "without a gap"},
 		{Ask{SQL: `SELECT $a`, Named: map[string]any{"a": int64(1), "b": int64(2)}}, "the statement does not use $b"},
 		{Ask{SQL: `SELECT $a`, Named: map[string]any{"a": int64(1), "$a": int64(2)}}, "$a is given twice"},
@@ -276,4 +278,24 @@ func TestWritesGoOnDuringAnAsk(t *testing.T) {
 	clean, err := e.Checkpoint(t.Context())
 	require.NoError(t, err)
 	require.True(t, clean)
+}
+
+// A result that no reader could take is refused before its first row.
+func TestShapeOfResult(t *testing.T) {
+	t.Parallel()
+	e := asked(t)
+	nested := func(levels int, kind string) string {
+		open, end := strings.Repeat("[", levels), strings.Repeat("]", levels)
+		return `SELECT ` + open + kind + end + ` AS v`
+	}
+	for _, c := range []struct{ fits, not, said string }{
+		{nested(59, `1`), nested(60, `1`), `column "v": its type is nested deeper than 60`},
+		{nested(57, `MAP {1: 2}`), nested(58, `MAP {1: 2}`), "nested deeper than 60"},
+		{nested(58, `{'a': 1}`), nested(59, `{'a': 1}`), "nested deeper than 60"},
+		{`SELECT 1` + strings.Repeat(", 1", 9_999), `SELECT 1` + strings.Repeat(", 1", 10_000), "10001 columns"},
+	} {
+		_, _, err := answer(t.Context(), e, Ask{SQL: c.fits})
+		require.NoError(t, err, "%.100s", c.fits)
+		wantFault(t, e, Ask{SQL: c.not}, FaultBinding, c.said)
+	}
 }

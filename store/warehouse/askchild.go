@@ -16,14 +16,15 @@ type asking struct{ id int64 }
 
 // Ask is Engine.Ask. It comes back when the child has: a statement that does not
 // stop within AskGrace after ctx has ended, or each has failed, costs the child
-// its life. A statement that meets the child's death gets a *Fault: by its own
-// memory or crash FaultMemory and FaultCrashed, otherwise FaultInterrupted.
+// its life. A statement that meets the child's death gets a *Fault: FaultMemory or
+// FaultCrashed if it ran alone, otherwise FaultInterrupted, for nobody knows whose
+// fault it was.
 func (c *Child) Ask(ctx context.Context, a Ask, each func(arrow.RecordBatch) error) (Reply, error) {
 	body, err := writeAsk(a)
 	if err != nil {
 		return Reply{}, err
 	}
-	p, err := c.process(ctx)
+	p, err := c.afterDrain(ctx)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -42,7 +43,7 @@ func (c *Child) Ask(ctx context.Context, a Ask, each func(arrow.RecordBatch) err
 		return reply, consumer.error
 	}
 	if ctx.Err() == nil && !p.alive() {
-		return reply, p.reason().fault(c.how.MaxMemory)
+		return reply, p.reason().fault(me, c.how.MaxMemory)
 	}
 	return reply, p.broken(ctx, err)
 }
@@ -67,8 +68,8 @@ func (p *process) ask(ctx context.Context, me *asking, body []byte, each func(ar
 		stop()
 		_ = resp.Body.Close() // what is left of it does not matter
 	}
-	if err == nil {
-		return o, nil
+	if err == nil || errors.Is(err, errUnsent) {
+		return o, err
 	}
 	cancel() // the child notices that the connection is gone, and interrupts DuckDB
 	select {
@@ -85,16 +86,43 @@ func (p *process) ask(ctx context.Context, me *asking, body []byte, each func(ar
 	return o, err
 }
 
+// Statements that wait for the drain look again so often, and wait so long.
+const (
+	drainLook  = 20 * time.Millisecond
+	drainFirst = 10 * time.Second
+)
+
+// afterDrain gives the running process. When a statement of a user's has cost the
+// one before it, the drain goes first, if something waits for it: one that is sent
+// again and again would keep it from ever ending.
+func (c *Child) afterDrain(ctx context.Context) (*process, error) {
+	for {
+		p, err := c.process(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !p.drainFirst || p.applied.Load() || time.Since(p.born) > drainFirst || c.how.Behind == nil || !c.how.Behind() {
+			return p, nil
+		}
+		select {
+		case <-time.After(drainLook): // nobody announces that there is nothing to drain
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the drain: %w", ctx.Err())
+		}
+	}
+}
+
 // fault says what a statement is told that ran when its process was lost.
-func (v verdict) fault(limit int64) error {
+func (v verdict) fault(me *asking, limit int64) error {
 	f := &Fault{Code: FaultInterrupted, Position: -1,
-		Message: "the warehouse was started anew because of another statement, or is being stopped; send this one again"}
+		Message: "the warehouse was started anew because of another statement, or from outside, or is being stopped; send this one again"}
 	switch {
+	case v.by != me:
 	case v.reason == reasonMemory:
 		f.Code = FaultMemory
 		f.Message = fmt.Sprintf("the warehouse passed its limit of %d MiB while this statement ran; "+
 			"ask for fewer rows or shorter lists at once", limit/mib)
-	case v.reason == reasonCrashed, v.reason == reasonKilled:
+	case v.reason == reasonCrashed:
 		f.Code, f.Message = FaultCrashed, "the warehouse's process died while this statement ran"
 	}
 	return f
@@ -117,6 +145,18 @@ func (p *process) over(me *asking) {
 	delete(p.asks, me)
 }
 
+// alone gives the one statement that runs; nil: there is none, or there are more.
+// p.mu is held.
+func (p *process) alone() *asking {
+	if len(p.asks) != 1 {
+		return nil
+	}
+	for a := range p.asks {
+		return a
+	}
+	return nil
+}
+
 // watchEvery is how often memory is looked at: at some gigabytes a second that
 // is some ten megabytes too late.
 const watchEvery = 10 * time.Millisecond
@@ -133,7 +173,10 @@ func (p *process) watch(limit int64) {
 		case <-tick.C:
 		}
 		if p.resident() > limit {
-			p.kill(verdict{reason: reasonMemory})
+			p.mu.Lock()
+			by := p.alone()
+			p.mu.Unlock()
+			p.kill(verdict{reason: reasonMemory, by: by})
 			return
 		}
 		p.mu.Lock()

@@ -3,12 +3,16 @@ package warehouse
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -101,28 +105,125 @@ func TestAskOutOfMemory(t *testing.T) {
 	t.Parallel()
 	reasons := make(chan string, 2)
 	c := startChild(t, ChildOptions{MaxMemory: 600 * mib, OnRestart: func(r string) { reasons <- r }})
-	for range 2 {
-		other := begin(t.Context(), t, c)
+	for _, alone := range []bool{true, false, true} {
+		var other <-chan error
+		if !alone {
+			other = begin(t.Context(), t, c)
+		}
 		_, err := c.Ask(t.Context(), Ask{SQL: "hog"}, nothing)
-		requireFault(t, FaultMemory, err)
-		require.ErrorContains(t, err, "600 MiB")
-		requireFault(t, FaultMemory, <-other)
+		if alone {
+			requireFault(t, FaultMemory, err)
+			require.ErrorContains(t, err, "600 MiB")
+		} else {
+			// Nobody knows which of them took the memory.
+			requireFault(t, FaultInterrupted, err)
+			requireFault(t, FaultInterrupted, <-other)
+		}
 		require.Equal(t, reasonMemory, <-reasons)
 		require.Equal(t, []string{"1"}, read(t, c, `SELECT 1`))
 	}
 }
 
+// Who was killed from outside is not to blame, nor who did not run alone.
 func TestAskMeetsDeath(t *testing.T) {
 	t.Parallel()
 	c := startChild(t, ChildOptions{})
-	for range 2 {
-		other := begin(t.Context(), t, c)
-		_, err := c.Ask(t.Context(), Ask{SQL: "die"}, nothing)
-		requireFault(t, FaultCrashed, err)
-		requireFault(t, FaultCrashed, <-other)
+	for _, test := range []struct {
+		sql, code string
+		alone     bool
+	}{
+		{"die", FaultInterrupted, true},
+		{"die", FaultInterrupted, false},
+		{"crash", FaultCrashed, true},
+		{"crash", FaultInterrupted, false},
+	} {
+		var other <-chan error
+		if !test.alone {
+			other = begin(t.Context(), t, c)
+		}
+		_, err := c.Ask(t.Context(), Ask{SQL: test.sql}, nothing)
+		requireFault(t, test.code, err)
+		if other != nil {
+			requireFault(t, FaultInterrupted, <-other)
+		}
 	}
 	require.Equal(t, []string{"1"}, read(t, c, `SELECT 1`))
 	done := begin(t.Context(), t, c)
 	require.NoError(t, c.Close())
 	require.Error(t, <-done)
+}
+
+// After a loss by a statement the drain goes first, if there is one.
+func TestAskLetsTheDrainPass(t *testing.T) {
+	t.Parallel()
+	var behind atomic.Bool
+	looked := make(chan struct{}, 1)
+	c := startChild(t, ChildOptions{AskGrace: time.Millisecond, Behind: func() bool {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return behind.Load()
+	}})
+	overrun := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := c.Ask(ctx, Ask{SQL: "never stop"}, nothing)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	ask := func(ctx context.Context) error {
+		_, err := c.Ask(ctx, Ask{SQL: "echo"}, nothing)
+		return err
+	}
+	behind.Store(true)
+	require.NoError(t, ask(t.Context()), "nothing was lost yet")
+	overrun()
+	p, err := c.process(t.Context())
+	require.NoError(t, err)
+	p.born = p.born.Add(time.Hour) // so that it is no matter of time
+	for _, end := range []func(){
+		func() { require.NoError(t, c.Apply(t.Context(), add(numbers(1)), nil)) },
+		func() { behind.Store(false) },
+	} {
+		p.applied.Store(false)
+		done := make(chan error, 1)
+		select {
+		case <-looked: // of before
+		default:
+		}
+		go func() { done <- ask(t.Context()) }()
+		<-looked
+		<-looked // it waits
+		end()
+		require.NoError(t, <-done)
+	}
+	behind.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.applied.Store(false)
+	require.ErrorIs(t, ask(ctx), context.Canceled)
+	p.born = time.Now().Add(-drainFirst)
+	require.NoError(t, ask(t.Context()), "not for ever")
+	killNow(t, c)
+	require.NoError(t, ask(t.Context()), "no statement was to blame")
+}
+
+// A statement that could not be sent costs nobody anything.
+func TestAskUnsent(t *testing.T) {
+	t.Parallel()
+	c := startChild(t, ChildOptions{})
+	p, err := c.process(t.Context())
+	require.NoError(t, err)
+	usual := p.http.Transport
+	p.http.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, noSocket(unix.EMFILE)
+	}}
+	_, err = c.Ask(t.Context(), Ask{SQL: "echo"}, nothing)
+	require.ErrorIs(t, err, ErrOutOfOrder)
+	require.ErrorIs(t, err, unix.EMFILE)
+	p.http.Transport = usual
+	_, err = c.Ask(t.Context(), Ask{SQL: "echo"}, nothing)
+	require.NoError(t, err)
+	require.Zero(t, c.Health().Restarts)
 }

@@ -1,6 +1,7 @@
 package warehouse
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,7 +38,7 @@ func bind(stmt mapping.PreparedStatement, a Ask) error {
 		}
 		v, ok := given[strings.ToLower(name)]
 		if !ok {
-			missing = append(missing, "$"+name)
+			missing = append(missing, name)
 			continue
 		}
 		delete(given, strings.ToLower(name))
@@ -46,12 +47,29 @@ func bind(stmt mapping.PreparedStatement, a Ask) error {
 		}
 	}
 	if len(missing) > 0 {
-		return misbound("no value is given for %s", strings.Join(missing, ", "))
+		return misbound("no value is given for %s", someNames(missing))
 	}
 	if len(given) > 0 {
-		return misbound("the statement does not use $%s", strings.Join(slices.Sorted(maps.Keys(given)), ", $"))
+		return misbound("the statement does not use %s", someNames(slices.Collect(maps.Keys(given))))
 	}
 	return nil
+}
+
+// someNames lists the first of many parameters, by number, or by length and name.
+func someNames(names []string) string {
+	slices.SortFunc(names, func(a, b string) int { // $2 before $10
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	})
+	const most = 5
+	var shown []string
+	for _, name := range names[:min(most, len(names))] {
+		shown = append(shown, fmt.Sprintf("$%.64s", name))
+	}
+	out := strings.Join(shown, ", ")
+	if more := len(names) - most; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
 }
 
 func bindOne(stmt mapping.PreparedStatement, i mapping.IdxT, name string, v any) error {

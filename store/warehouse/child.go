@@ -29,6 +29,10 @@ type ChildOptions struct {
 	// AskGrace is how long a user's statement may go on after it was told to
 	// stop, before the child is killed. Default 5 s.
 	AskGrace time.Duration
+	// Behind, when set, says whether something waits to be applied. After a loss
+	// by a user's statement those of users then wait until something was applied,
+	// 10 s at most.
+	Behind func() bool
 	// OnRestart, when set, is told of each process that was lost, and why.
 	OnRestart func(reason string)
 }
@@ -157,7 +161,11 @@ func (c *Child) Apply(ctx context.Context, adds []Addition, before func() error,
 	if err != nil {
 		return err
 	}
-	return p.apply(ctx, adds, before, stmts)
+	if err := p.apply(ctx, adds, before, stmts); err != nil {
+		return err
+	}
+	p.applied.Store(true)
+	return nil
 }
 
 // Query is Engine.Query. args may be nil, bool, int64, float64 or string. A

@@ -197,7 +197,9 @@ func TestStart(t *testing.T) {
 		damaged bool
 	}{
 		"good":               {},
-		"dies of it":         {modes: []string{"crash"}, fault: ErrUnreadable},
+		"dies of it":         {modes: []string{"crash", "crash"}, fault: ErrUnreadable},
+		"dies once":          {modes: []string{"crash"}},
+		"dies otherwise":     {modes: []string{"crash", "killed"}},
 		"refuses it":         {damaged: true, fault: ErrUnreadable},
 		"killed twice":       {modes: []string{"killed", "killed"}},
 		"killed all along":   {modes: []string{"killed", "killed", "killed"}, fault: ErrGone},

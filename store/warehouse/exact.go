@@ -37,9 +37,16 @@ var instead = map[mapping.Type]string{
 	mapping.TypeVariant:  "VARIANT has no type in Arrow; cast it to JSON or VARCHAR",
 }
 
+// maxNesting bounds the levels of a type, the innermost counted too: readers of
+// Arrow stop at 64 of them, with the row around.
+const maxNesting = 60
+
 // crosses reports whether the values of a type come through, and whether they have
-// to be looked at one by one.
-func crosses(t mapping.LogicalType) (watch bool, err error) {
+// to be looked at one by one. level is that of the type in its column, from 1.
+func crosses(t mapping.LogicalType, level int) (watch bool, err error) {
+	if level > maxNesting {
+		return false, fmt.Errorf("its type is nested deeper than %d levels; cast it to JSON or VARCHAR", maxNesting)
+	}
 	id := mapping.GetTypeId(t)
 	if id == mapping.TypeHugeInt || id == mapping.TypeInterval {
 		return true, nil
@@ -47,8 +54,12 @@ func crosses(t mapping.LogicalType) (watch bool, err error) {
 	if crossing[id] {
 		return false, nil
 	}
+	inside := level + 1
+	if id == mapping.TypeMap {
+		inside++ // for Arrow it is a list of pairs
+	}
 	for _, part := range partsOf(id, t) {
-		w, partErr := partCrosses(part)
+		w, partErr := partCrosses(part, inside)
 		watch, err = watch || w, errors.Join(err, partErr)
 	}
 	if err != nil {
@@ -64,9 +75,9 @@ func crosses(t mapping.LogicalType) (watch bool, err error) {
 	return false, fmt.Errorf("its type (number %d of DuckDB's) has no type in Arrow; cast it to VARCHAR", id)
 }
 
-func partCrosses(part mapping.LogicalType) (watch bool, err error) {
+func partCrosses(part mapping.LogicalType, level int) (watch bool, err error) {
 	defer mapping.DestroyLogicalType(&part)
-	return crosses(part)
+	return crosses(part, level)
 }
 
 // partsOf are the types inside a type, to be destroyed by the caller.

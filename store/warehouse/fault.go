@@ -128,6 +128,7 @@ func ascii(s string) bool {
 // to try tables, which are not the users'.
 func tidy(message string) string {
 	message, _, _ = strings.Cut(message, "\n\nPossible solutions")
+	message, _, _ = strings.Cut(message, "\nThis limit was set by the 'max_temp_directory_size' setting")
 	var lines []string
 	for line := range strings.Lines(message) {
 		if !strings.HasPrefix(line, "Did you mean") {

@@ -39,7 +39,9 @@ type Function struct {
 	// blobs, and lists and structs of them.
 	Result arrow.DataType
 	// Run evaluates one vector, at most 2,048 rows. It is called by several
-	// threads at once. What it asks q sees at least what the calling query sees.
+	// threads at once. What it asks q sees what is committed at that moment, not
+	// the snapshot of the calling query: newer rows too, and not those that were
+	// deleted since. So rows that a query may still name must not be deleted soon.
 	Run func(ctx context.Context, q Querier, args []Column, out Out) error
 }
 

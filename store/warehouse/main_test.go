@@ -44,6 +44,11 @@ func TestMain(m *testing.M) {
 func testAsk(ctx context.Context, e *Engine, a Ask, each func(arrow.RecordBatch) error) (Reply, error) {
 	var r Reply
 	switch a.SQL {
+	case "echo":
+		return r, each(numbers(1))
+	case "crash":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+		select {}
 	case "hog":
 		var held [][]byte
 		for ctx.Err() == nil {

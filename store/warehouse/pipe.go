@@ -55,11 +55,20 @@ type dialer struct{ control *net.UnixConn }
 // read.
 const sendPatience = 5 * time.Second
 
+var (
+	// errUnsent says that a request was not sent: no connection could be made.
+	errUnsent = errors.New("connect to the warehouse's process")
+	// errNoSocket says that it is for want of a socket, and not the child's fault.
+	errNoSocket = errors.New("no socket could be made")
+)
+
+func noSocket(err error) error { return fmt.Errorf("%w: %w: %w", errUnsent, errNoSocket, err) }
+
 // dial makes a connection to the child. Its signature is http.Transport's.
 func (d dialer) dial(context.Context, string, string) (net.Conn, error) {
 	ours, theirs, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {
-		return nil, err
+		return nil, noSocket(err)
 	}
 	defer theirs.Close() //nolint:errcheck // it is the child's now, or nobody's
 	raw, err := theirs.SyscallConn()
@@ -74,7 +83,7 @@ func (d dialer) dial(context.Context, string, string) (net.Conn, error) {
 		err = errors.Join(err, sendErr)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to the warehouse's process: %w", err), ours.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", errUnsent, err), ours.Close())
 	}
 	return ours, nil
 }

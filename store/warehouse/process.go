@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,10 +33,16 @@ type process struct {
 	// exited is closed when the process has ended; state says how.
 	exited chan struct{}
 	state  *os.ProcessState
+	born   time.Time
+	// drainFirst: the process before was lost by a statement of a user's. applied:
+	// this one has written something.
+	drainFirst bool
+	applied    atomic.Bool
 
 	mu   sync.Mutex
 	sent verdict // why it was killed by us, if it was
 	asks map[*asking]struct{}
+	last *asking // the only statement that ran when it ended
 	// watching says that watch runs.
 	watching bool
 }
@@ -46,7 +53,7 @@ func start(cmd *exec.Cmd, log *slog.Logger) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, control: ours.(*net.UnixConn), said: &said{log: log}, exited: make(chan struct{}),
+	p := &process{cmd: cmd, control: ours.(*net.UnixConn), said: &said{log: log}, exited: make(chan struct{}), born: time.Now(),
 		asks: map[*asking]struct{}{}}
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = p.said
@@ -62,6 +69,9 @@ func start(cmd *exec.Cmd, log *slog.Logger) (*process, error) {
 	go func() {
 		_ = cmd.Wait() // ProcessState says it better
 		p.state = cmd.ProcessState
+		p.mu.Lock()
+		p.last = p.alone()
+		p.mu.Unlock()
 		close(p.exited)
 		p.http.CloseIdleConnections()
 		_ = p.control.Close()
@@ -220,6 +230,9 @@ func (p *process) broken(ctx context.Context, err error) error {
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the warehouse: %w", ctx.Err())
+	}
+	if errors.Is(err, errNoSocket) {
+		return fmt.Errorf("%w: %w", ErrOutOfOrder, err)
 	}
 	// Its sockets close shortly before it is known to have ended.
 	select {

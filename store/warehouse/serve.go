@@ -38,6 +38,7 @@ const controlFD = 3
 // left to be answered, and what is not committed has not happened. It comes back
 // only with an error, when nobody has started this process as a child.
 func Serve(with Serving) error {
+	yieldToServer()
 	return serve(with, func(ctx context.Context, e *Engine, a Ask, each func(arrow.RecordBatch) error) (Reply, error) {
 		return e.Ask(ctx, a, each)
 	})

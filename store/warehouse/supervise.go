@@ -22,7 +22,7 @@ const (
 // verdict is why this process has killed a child.
 type verdict struct {
 	reason string
-	by     *asking // whose fault it was, if it was one's
+	by     *asking // whose fault it was, if it is known to be one's
 }
 
 // reason says why an ended process ended.
@@ -33,7 +33,7 @@ func (p *process) reason() verdict {
 	case p.sent.reason != "":
 		return p.sent
 	case p.crashed():
-		return verdict{reason: reasonCrashed}
+		return verdict{reason: reasonCrashed, by: p.last}
 	}
 	return verdict{reason: reasonKilled}
 }
@@ -49,7 +49,7 @@ const (
 // supervise starts the child anew whenever it is lost, until ctx ends.
 func (c *Child) supervise(ctx context.Context, p *process) {
 	defer close(c.stopped)
-	pause, born := time.Duration(0), time.Now()
+	pause, born, drainFirst := time.Duration(0), time.Now(), false
 	for {
 		if p != nil {
 			select {
@@ -57,7 +57,7 @@ func (c *Child) supervise(ctx context.Context, p *process) {
 			case <-ctx.Done():
 				return
 			}
-			c.mourn(p)
+			drainFirst = c.mourn(p)
 			if time.Since(born) >= steadyAfter {
 				pause = 0
 			}
@@ -78,6 +78,7 @@ func (c *Child) supervise(ctx context.Context, p *process) {
 			continue
 		}
 		c.how.Log.Warn("the warehouse's process runs again", "process", p.cmd.Process.Pid, "took", time.Since(born))
+		p.drainFirst = drainFirst
 		c.set(p, nil)
 		if ctx.Err() != nil {
 			p.hangUp()
@@ -86,8 +87,8 @@ func (c *Child) supervise(ctx context.Context, p *process) {
 	}
 }
 
-// mourn notes that a process was lost.
-func (c *Child) mourn(p *process) {
+// mourn notes that a process was lost, and says whether by a user's statement.
+func (c *Child) mourn(p *process) (asked bool) {
 	v := p.reason()
 	c.mu.Lock()
 	c.lost++
@@ -96,15 +97,43 @@ func (c *Child) mourn(p *process) {
 	if c.how.OnRestart != nil {
 		c.how.OnRestart(v.reason)
 	}
+	asked = v.reason == reasonMemory || v.reason == reasonOverran || v.by != nil
 	say := c.how.Log.Error
-	if v.by != nil || v.reason == reasonMemory {
+	if v.reason == reasonMemory || v.reason == reasonOverran {
 		say = c.how.Log.Warn // a user's statement did what it may
 	}
 	say("the warehouse's process was lost; starting it anew", "reason", v.reason, "process", p.cmd.Process.Pid, "how", p.how())
+	return asked
 }
 
-// launch starts a process and waits until it has opened the file.
+// diedError says that a process died of its own fault while it opened the file.
+type diedError struct {
+	error
+	of string // how, without what it said
+}
+
+func (e *diedError) Unwrap() error { return e.error }
+
+// launch starts a process and waits until it has opened the file. One that dies of
+// that is started once more: only what happens twice is the file's fault.
 func (c *Child) launch(ctx context.Context, first bool) (*process, error) {
+	p, err := c.try(ctx, first)
+	died, ok := errors.AsType[*diedError](err)
+	if !ok {
+		return p, err
+	}
+	c.how.Log.Warn("the warehouse's process died while it opened the file; starting it again", "err", err)
+	p, err = c.try(ctx, false)
+	if again, ok := errors.AsType[*diedError](err); ok && again.of == died.of {
+		err = fmt.Errorf("%w: its process died of opening it, twice: %w", ErrUnreadable, err)
+		// It is the file's fault now, not the process's.
+		return nil, &remoteError{text: err.Error(), of: []error{ErrUnreadable, ErrOutOfOrder}}
+	}
+	return p, err
+}
+
+// try starts a process and waits until it has opened the file.
+func (c *Child) try(ctx context.Context, first bool) (*process, error) {
 	cmd := c.how.Command()
 	if !first {
 		// A place where a test has it die would be reached again and again.
@@ -123,9 +152,7 @@ func (c *Child) launch(ctx context.Context, first bool) (*process, error) {
 	}
 	p.hangUp()
 	if errors.Is(err, ErrGone) && p.crashed() {
-		err = fmt.Errorf("%w: its process died of opening it: %w", ErrUnreadable, err)
-		// It is the file's fault now, not the process's.
-		return nil, &remoteError{text: err.Error(), of: []error{ErrUnreadable, ErrOutOfOrder}}
+		return nil, &diedError{err, p.state.String()}
 	}
 	return nil, err
 }

@@ -19,8 +19,14 @@ type Options struct {
 	MemoryLimit int64 `json:"memory_limit"`
 	// Threads bounds DuckDB. Required.
 	Threads int `json:"threads"`
-	// TempDir is where DuckDB spills. Required.
+	// TempDir is where DuckDB spills, in a directory of its own. Required.
 	TempDir string `json:"temp_dir"`
+	// SpillLimit bounds what is spilled. It is never more than half of what is
+	// free beyond DiskFloor when the file is opened, nor less than 256 MiB. 0:
+	// that half.
+	SpillLimit int64 `json:"spill_limit,omitempty"`
+	// DiskFloor is the free space that spilling is to leave.
+	DiskFloor int64 `json:"disk_floor,omitempty"`
 	// AsItIs opens the file without migrating it.
 	AsItIs bool `json:"as_it_is,omitempty"`
 	// Hook, when set, is called inside each migration's transaction.

@@ -97,8 +97,8 @@ SELECT {'a': 1, 'b': [1, 2]}, row(1, 'x'), struct_pack(x := 1), struct_insert({'
 SELECT MAP {'a': 1, 'b': 2}['a'], map_keys(MAP {'a': 1}), map_values(MAP {'a': 1}), cardinality(MAP {'a': 1}), map_from_entries([('a', 1)]), element_at(MAP {1: 2}, 1);
 SELECT union_value(a := 1), union_tag(union_value(a := 1));
 SELECT sampling->'temperature', sampling->>'$.temperature', json_extract(sampling, '$.stop[0]'), json_extract_string(sampling, 'stop'), (sampling::JSON).temperature FROM traces;
-SELECT json_array_length(sampling, 'stop'), json_keys(sampling), json_type(sampling), json_valid(sampling), json_exists(sampling, 'stop'), json_contains(sampling, '"a"') FROM traces;
-SELECT json_object('a', 1), json_array(1, 2), to_json({'a': 1}), json_merge_patch('{"a": 1}', '{"b": 2}'), json_group_array(seq), json_group_object(trace_id, seq), json_structure(any_value(sampling)) FROM traces;
+SELECT json_array_length(sampling, 'stop'), json_keys(sampling), json_type(sampling), json_valid(sampling), json_exists(sampling, 'stop') FROM traces;
+SELECT json_object('a', 1), json_array(1, 2), to_json({'a': 1}), json_group_array(seq), json_group_object(trace_id, seq) FROM traces;
 SELECT from_json(sampling, '{"temperature": "DOUBLE", "stop": ["VARCHAR"]}'), json_transform(sampling, '{"temperature": "BIGINT"}') FROM traces;
 SELECT key, value FROM json_each('{"a": 1, "b": [2]}');
 SELECT fullkey, type FROM json_tree('{"a": {"b": [1, 2]}}');
