@@ -42,6 +42,7 @@ type Store interface {
 // Merger is what query needs of the merge pass.
 type Merger interface {
 	Ensure(ctx context.Context, keys []int64, policy merge.Policy) error
+	EnsureAll(ctx context.Context, policy merge.Policy) error
 	Merge(ctx context.Context, key int64, policy merge.Policy) (*pass.Merged, error)
 }
 

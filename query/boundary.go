@@ -10,6 +10,7 @@ import (
 
 	"icecore/merge"
 	"icecore/problem"
+	"icecore/query/enginebody"
 	"icecore/store"
 )
 
@@ -37,6 +38,7 @@ type inspection struct {
 	trace  *store.StoredTrace
 	// compared are the places of the bodies that carry something.
 	compared []placedRun
+	finish   enginebody.Finish
 	// published is the stored merge of the trace, remade the same made again.
 	published *store.PublishedTrace
 	remade    *merged
@@ -144,6 +146,7 @@ func (i *inspection) agree(name, kind string, ok bool, expected, got any, detail
 func (i *inspection) compare(ctx context.Context) {
 	i.compareBody()
 	i.compareUsage()
+	i.compareFinish()
 	i.compareTape(ctx)
 	i.compareContent()
 	i.compareMerge()

@@ -73,12 +73,14 @@ type carried struct {
 type bodyStation struct {
 	station
 	// Source and LogprobsSource are the places that the shown tokens come from.
-	Source         string      `json:"source,omitempty"`
-	LogprobsSource string      `json:"logprobs_source,omitempty"`
-	Streamed       bool        `json:"streamed"`
-	Events         int         `json:"events"`
-	Places         []bodyPlace `json:"places"`
-	Usage          *bodyUsage  `json:"usage"`
+	Source         string `json:"source,omitempty"`
+	LogprobsSource string `json:"logprobs_source,omitempty"`
+	Streamed       bool   `json:"streamed"`
+	Events         int    `json:"events"`
+	// FinishReason is the engine's own word.
+	FinishReason string      `json:"finish_reason,omitempty"`
+	Places       []bodyPlace `json:"places"`
+	Usage        *bodyUsage  `json:"usage"`
 	carried
 }
 

@@ -157,3 +157,18 @@ func (i *inspection) usage(station string, prompt, response *int64) {
 		i.agree(station+".usage_"+side.name, usageDisagrees, ok, *side.says, *side.holds, detail)
 	}
 }
+
+// compareFinish compares why the engine says that it stopped with what the trace
+// says. Where either says nothing, or the engine a word of its own, there is
+// nothing to compare.
+func (i *inspection) compareFinish() {
+	if i.trace == nil || i.trace.FinishReason == "" {
+		return
+	}
+	same, known := i.finish.Says(i.trace.FinishReason)
+	if !known {
+		return
+	}
+	i.agree("body.finish_reason", finishDiffers, same, i.finish.Reason, i.trace.FinishReason,
+		fmt.Sprintf("response.%s is %s, the trace says %s", i.finish.Source, i.finish.Reason, i.trace.FinishReason))
+}

@@ -15,6 +15,7 @@ const (
 	missingInBody  = "missing_in_body"
 	missingInTrace = "missing_in_trace"
 	usageDisagrees = "usage_disagrees"
+	finishDiffers  = "finish_differs"
 	hashDiffers    = "hash_differs"
 	mergeDiffers   = "merge_differs"
 	spanDiffers    = "span_differs"

@@ -138,6 +138,7 @@ func (i *inspection) body(ctx context.Context) error {
 	if b.Usage.Source != "" {
 		s.Usage = &bodyUsage{b.Usage.Source, b.Usage.Prompt, b.Usage.Response}
 	}
+	i.finish, s.FinishReason = b.Finish, b.Finish.Reason
 	i.compared = append(placed("prompt", "request.", request.Prompt), placed("prompt", "response.", b.Prompt)...)
 	i.compared = append(i.compared, placed("response", "response.", b.Response)...)
 	for _, r := range i.compared {

@@ -214,18 +214,5 @@ func (a *API) ensureAll(ctx context.Context, policy merge.Policy) error {
 	if err := a.s.WaitDrained(ctx, a.s.NewestBatch()); err != nil {
 		return err
 	}
-	for after := int64(0); ; {
-		list, err := a.s.Rollouts(ctx, store.Filter{}, after, planPage)
-		if err != nil || len(list) == 0 {
-			return err
-		}
-		keys := make([]int64, len(list))
-		for i := range list {
-			keys[i] = list[i].Key
-		}
-		after = keys[len(keys)-1]
-		if err := a.m.Ensure(ctx, keys, policy); err != nil {
-			return err
-		}
-	}
+	return a.m.EnsureAll(ctx, policy)
 }

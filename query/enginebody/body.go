@@ -1,5 +1,5 @@
-// Package enginebody finds token ids, log-probabilities and token counts in the
-// bodies that inference engines answer with, and prompt ids in those that they
+// Package enginebody finds token ids, log-probabilities, token counts and finish
+// reasons in the bodies that inference engines answer with, and prompt ids in those that they
 // are asked with. Engines put them at different places; a body is searched at
 // all of them, and every place that carries something is told.
 //
@@ -53,13 +53,14 @@ type Body struct {
 	// Prompt and Response have one run per place, those with ids first.
 	Prompt, Response []Run
 	Usage            Usage
+	Finish           Finish
 }
 
 // ParseResponse searches the body of an answer. Of several choices it takes the
 // one with the given index (nil: 0); a body with one choice is taken for it.
 func ParseResponse(raw []byte, choice *int64) *Body {
 	events, streamed := eventsOf(raw, maxWraps)
-	c := collector{choices: map[int64]*parts{}}
+	c := collector{choices: map[int64]*parts{}, finish: map[int64]Finish{}}
 	for _, e := range events {
 		c.event(e)
 	}
@@ -68,6 +69,7 @@ func ParseResponse(raw []byte, choice *int64) *Body {
 	b.Prompt = told(c.prompt, p.prompt)
 	b.Response = told(p.response)
 	b.Usage = c.usage
+	b.Finish = c.pickFinish(choice)
 	if len(c.choices) > 1 {
 		b.Usage.Response = p.sampled
 	}

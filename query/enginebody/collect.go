@@ -10,6 +10,7 @@ type collector struct {
 	prompt  runs
 	choices map[int64]*parts
 	usage   Usage
+	finish  map[int64]Finish
 	// generations are the ids of SGLang's own answers, in the order of their
 	// first event: several in one body are several choices.
 	generations []string
@@ -74,13 +75,16 @@ func (c *collector) event(e object) {
 	if list, ok := e["candidates"].([]any); ok {
 		for i, v := range list {
 			if o, ok := v.(object); ok {
-				gemini(c.choice(indexOf(o, int64(i))), o, indexOf(o, int64(i)))
+				index := indexOf(o, int64(i))
+				gemini(c.choice(index), o, index)
+				c.endedChoice("candidates", index, "finishReason", o)
 			}
 		}
 		return
 	}
 	if list, ok := e["output"].([]any); ok {
 		responses(c.choice(0), list)
+		c.endedResponse(e)
 		return
 	}
 	c.single(e)
@@ -101,6 +105,7 @@ func (c *collector) chat(o object, place int64) {
 	total := metaCounts(p, o)
 	promptOf(&p.prompt, at, o, total)
 	responseOf(&p.response, at, o, nil)
+	c.endedChoice("choices", index, "finish_reason", o)
 }
 
 // single takes an answer that is no list of choices: SGLang's /generate,
@@ -113,6 +118,7 @@ func (c *collector) single(e object) {
 	if e["token"] == nil { // TGI numbers the tokens of a stream by that name
 		index = indexOf(e, index)
 	}
+	c.endedWhole(index, e)
 	var p parts
 	if have := c.choices[index]; have != nil {
 		p = *have

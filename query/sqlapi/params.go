@@ -1,6 +1,7 @@
 package sqlapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,26 +12,21 @@ import (
 	"icecore/problem"
 )
 
+// maxParams bounds the parameters of a statement: each takes many times what its
+// text does.
+const maxParams = 10_000
+
+var errTooMany = fmt.Errorf("has more than %d values", maxParams)
+
 // readParams reads an array, for $1, $2 or ?, or an object, for $name.
 func (s *statement) readParams(raw json.RawMessage) error {
 	switch raw[0] {
 	case 'n': // null: as if absent
 		return nil
 	case '[':
-		var values []json.RawMessage
-		if err := json.Unmarshal(raw, &values); err != nil {
-			return problem.Internal(fmt.Errorf("read params: %w", err))
-		}
-		for i, v := range values {
-			p, err := param(v)
-			if err != nil {
-				return badParam("params["+strconv.Itoa(i)+"]", err)
-			}
-			s.params = append(s.params, p)
-		}
-		return nil
+		return s.readPlaces(raw)
 	case '{':
-		fields, err := readObject(raw)
+		fields, err := readObject("params", raw)
 		if err != nil {
 			return err
 		}
@@ -47,6 +43,29 @@ func (s *statement) readParams(raw json.RawMessage) error {
 		return nil
 	}
 	return badParam("params", errors.New("is neither an array, for $1 and ?, nor an object, for $name"))
+}
+
+// readPlaces reads an array.
+func (s *statement) readPlaces(raw json.RawMessage) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return problem.Internal(fmt.Errorf("read params: %w", err))
+	}
+	for d.More() {
+		if len(s.params) == maxParams {
+			return badParam("params", errTooMany)
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return problem.Internal(fmt.Errorf("read params: %w", err))
+		}
+		p, err := param(v)
+		if err != nil {
+			return badParam("params["+strconv.Itoa(len(s.params))+"]", err)
+		}
+		s.params = append(s.params, p)
+	}
+	return nil
 }
 
 func badParam(name string, err error) *problem.Problem {

@@ -133,7 +133,7 @@ func invalidJSON(detail string, at int) *problem.Problem {
 
 // readJSON reads {"sql", "params", "limit", "timeout_ms"}.
 func (a *API) readJSON(s *statement, body []byte) error {
-	fields, err := readObject(body)
+	fields, err := readObject("body", body)
 	if err != nil {
 		return err
 	}
@@ -186,8 +186,9 @@ type field struct {
 	raw  json.RawMessage
 }
 
-// readObject gives the members of the one object that body is, each name once.
-func readObject(body []byte) ([]field, error) {
+// readObject gives the members of the one object that body is, each name once,
+// and not more than there may be parameters. what names it in errors.
+func readObject(what string, body []byte) ([]field, error) {
 	var whole json.RawMessage
 	if err := json.Unmarshal(body, &whole); err != nil {
 		at := len(body)
@@ -204,6 +205,9 @@ func readObject(body []byte) ([]field, error) {
 	var out []field
 	seen := map[string]bool{}
 	for d.More() {
+		if len(out) == maxParams {
+			return nil, badParam(what, errTooMany)
+		}
 		name, err := d.Token()
 		if err != nil {
 			return nil, problem.Internal(fmt.Errorf("read statement: %w", err))

@@ -3,6 +3,7 @@ package sqlapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,9 @@ func TestRefused(t *testing.T) {
 		{"", `{"sql":"s","params":{"x":{}}}`, "invalid_field", "params.x", "cast", nil},
 		{"", `{"sql":"s","params":{"":1}}`, "invalid_field", "params.", "name", nil},
 		{"", `{"sql":"s","params":[9223372036854775808]}`, "invalid_field", "params[0]", "64 bits", nil},
+		{"", `{"sql":"s","params":[1` + strings.Repeat(",1", 10_000) + `]}`, "invalid_field", "params", "10000", nil},
+		{"", `{"sql":"s","params":{` + manyNames(10_001) + `}}`, "invalid_field", "params", "10000", nil},
+		{"", `{` + manyNames(10_001) + `}`, "invalid_field", "body", "10000", nil},
 		{"", `{"sql":"s","params":[1e999]}`, "invalid_field", "params[0]", "float64", nil},
 		{"", `{"sql":"s","limit":0}`, "invalid_field", "limit", "1 to 100 (--sql-max-rows)", nil},
 		{"", `{"sql":"s","limit":101}`, "invalid_field", "limit", "", nil},
@@ -103,4 +107,13 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, c.field, p.Field, "%.100s: %s", c.body, body)
 		require.Contains(t, p.Detail, c.detail)
 	}
+}
+
+// manyNames are the inner members of an object of n.
+func manyNames(n int) string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf(`"p%d":1`, i)
+	}
+	return strings.Join(out, ",")
 }

@@ -22,16 +22,17 @@ func (a *API) sql(c echo.Context) error {
 	if !ok {
 		return problem.New(problem.NotAcceptable, "results are "+table.JSON+", "+table.Arrow+", "+table.NDJSON+", "+table.CSV+" or "+table.Parquet)
 	}
-	s, err := a.read(c)
-	if err != nil {
-		return err
-	}
+	// The place comes before the body: as many bodies are held as there are places.
 	leave, err := a.gate.enter()
 	if err != nil {
 		a.metrics.ended(outcome(err), 0, warehouse.Reply{})
 		return err
 	}
 	defer leave()
+	s, err := a.read(c)
+	if err != nil {
+		return err
+	}
 	kept := newSpool(a.opts.TempDir, spoolMemory)
 	defer kept.close()
 	started := time.Now()

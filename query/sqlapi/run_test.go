@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -77,6 +78,48 @@ func TestGate(t *testing.T) {
 	}
 	close(second.goOn)
 	close(last.goOn)
+}
+
+// TestBodyHoldsAPlace: a body that is still coming holds a place, and no more
+// bodies are read than there are places.
+func TestBodyHoldsAPlace(t *testing.T) {
+	t.Parallel()
+	a := serve(t, &fake{ask: numbers(1)}, Options{Running: 1, Waiting: -1})
+	body, rest := io.Pipe()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer rest.Close() //nolint:errcheck // a pipe's never fails
+	all.Go(func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/sql", body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}).Do(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close() //nolint:errcheck // only the status counts
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	})
+	_, err := rest.Write([]byte(`{"sql":`))
+	require.NoError(t, err)
+	eventually(t, "the first has its place", func() bool { return a.gate.taken.Load() == 1 })
+	status, answer, _, err := a.post(t.Context(), "/v1/sql", `{"sql":"s"}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusTooManyRequests, status, answer)
+	_, err = rest.Write([]byte(`"s"}`))
+	require.NoError(t, err)
+	require.NoError(t, rest.Close())
+	all.Wait()
+	eventually(t, "the place is free", func() bool { return a.gate.taken.Load() == 0 })
+	status, answer, _, err = a.post(t.Context(), "/v1/sql", `{"sql":`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusBadRequest, status, answer)
+	require.Zero(t, a.gate.taken.Load(), "a body at fault gives its place back")
 }
 
 // TestLeaving: a client that leaves gives back its turn, or its place in the

@@ -78,6 +78,10 @@ func TestValues(t *testing.T) {
 		{"123456789012345678.12::DECIMAL(30,2)", "DECIMAL(30,2)", `"123456789012345678.12"`, "123456789012345678.12"},
 		{"0.1::FLOAT", "FLOAT", "0.1", "0.1"},
 		{"1e300::DOUBLE", "DOUBLE", "1e+300", "1e+300"},
+		{"'-0.0'::DOUBLE", "DOUBLE", "-0.0", "-0.0"},
+		{"'-0.0'::FLOAT", "FLOAT", "-0.0", "-0.0"},
+		{"0.0::DOUBLE", "DOUBLE", "0", "0"},
+		{"(-9007199254740992)::BIGINT", "BIGINT", "-9007199254740992", "-9007199254740992"},
 		{"'nan'::DOUBLE", "DOUBLE", `"NaN"`, "NaN"},
 		{"'inf'::FLOAT", "FLOAT", `"Infinity"`, "Infinity"},
 		{"'-inf'::DOUBLE", "DOUBLE", `"-Infinity"`, "-Infinity"},
@@ -127,6 +131,30 @@ func TestDuplicateNames(t *testing.T) {
 		"rows": [[1,2,3,4]], "row_count": 1, "truncated": true}`, string(write(t, Format{Media: JSON}, sql)))
 	require.Equal(t, "a,a,a_1,a\r\n1,2,3,4\r\n", string(write(t, Format{Media: CSV}, sql)))
 	require.Equal(t, `{"a":1,"a_2":2,"a_1":3,"a_3":4}`+"\n", string(write(t, Format{Media: NDJSON}, sql)))
+}
+
+// TestUniqueNames: no name comes twice, the first of each stays as it is, and
+// 10,000 columns of one name take no time.
+func TestUniqueNames(t *testing.T) {
+	t.Parallel()
+	schema := func(names []string) *arrow.Schema {
+		fields := make([]arrow.Field, len(names))
+		for i, name := range names {
+			fields[i] = arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64}
+		}
+		return arrow.NewSchema(fields, nil)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.SliceOf(rapid.SampledFrom([]string{"", "_1", "a", "a_1", "a_2", "a_1_1", "b"})).Draw(t, "names")
+		met, given := map[string]bool{}, map[string]bool{}
+		for i, name := range uniqueNames(schema(names)) {
+			require.False(t, given[name], name)
+			require.True(t, met[names[i]] || name == names[i])
+			met[names[i]], given[name] = true, true
+		}
+	})
+	many := make([]string, 200_000)
+	require.Equal(t, "_199999", uniqueNames(schema(many))[len(many)-1])
 }
 
 // TestText: whatever a text holds, Go's readers get it back.

@@ -102,14 +102,17 @@ func uniqueNames(schema *arrow.Schema) []string {
 	for _, f := range schema.Fields() {
 		taken[f.Name] = true
 	}
-	seen := map[string]bool{}
+	// next is the suffix to go on with, so that many columns of one name do not
+	// each count from 1; 0: none had the name yet.
+	next := map[string]int{}
 	out := make([]string, schema.NumFields())
 	for i, f := range schema.Fields() {
-		name := f.Name
-		for n := 1; seen[name] || n > 1 && taken[name]; n++ {
+		name, n := f.Name, next[f.Name]
+		for n > 0 && taken[name] {
 			name = f.Name + "_" + strconv.Itoa(n)
+			n++
 		}
-		seen[name], out[i] = true, name
+		taken[name], next[f.Name], out[i] = true, max(n, 1), name
 	}
 	return out
 }

@@ -137,6 +137,8 @@ func floats(at func(int) float64, bits int) cells {
 			return append(b, "Infinity"...)
 		case math.IsInf(v, -1):
 			return append(b, "-Infinity"...)
+		case v == 0 && math.Signbit(v):
+			return append(b, "-0.0"...) // -0 is read as a whole number, which loses the sign
 		default:
 			return strconv.AppendFloat(b, v, 'g', -1, bits)
 		}
