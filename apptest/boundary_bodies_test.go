@@ -188,6 +188,42 @@ func TestBoundaryBodiesDiffer(t *testing.T) {
 	}
 }
 
+// The engine's finish reason is compared in its own words; a trace without any body
+// says that its capture was not checked.
+func TestBoundaryFinishReason(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for id, c := range map[string]struct {
+		body, says string
+		findings   []string
+		checked    bool
+	}{
+		"same":     {`{"choices":[{"finish_reason":"length","token_ids":[5]}]}`, "length", nil, true},
+		"its word": {`{"type":"message","content":[],"stop_reason":"tool_use"}`, "tool_calls", nil, true},
+		"differs":  {`{"choices":[{"finish_reason":"length","token_ids":[5]}]}`, "stop", []string{"body.finish_reason finish_differs"}, true},
+		"untold":   {`{"choices":[{"finish_reason":null,"token_ids":[5]}]}`, "stop", nil, false},
+		"odd word": {`{"choices":[{"finish_reason":"repetition","token_ids":[5]}]}`, "stop", nil, false},
+		"unsaid":   {`{"choices":[{"finish_reason":"length","token_ids":[5]}]}`, "", nil, false},
+	} {
+		one := plain("finish", id, 1, ids(1, 2), ids(5)).with("response", json.RawMessage(c.body))
+		delete(one, "response_logprobs") // these bodies have none
+		if c.says != "" {
+			one = one.with("finish_reason", c.says)
+		}
+		s.traces(one).all("stored", 1)
+		b := s.inspect(id, "")
+		require.ElementsMatch(t, c.findings, b.bad(), id)
+		checked := slices.ContainsFunc(b.Checks, func(k inspectedCheck) bool { return k.Name == "body.finish_reason" })
+		require.Equal(t, c.checked, checked, id)
+	}
+	s.traces(plain("bare", "bare", 1, ids(1, 2), ids(5))).all("stored", 1)
+	for id, want := range map[string]string{"same": " checks agree\n", "bare": " checks agree; the capture itself could not be checked: no body was kept\n"} {
+		out, log, err := command(t, nil, "trace", "--server", s.url, id)
+		require.NoError(t, err, log)
+		require.True(t, strings.HasSuffix(out, want), out)
+	}
+}
+
 // Ids that an engine kept back, and log-probs that came from elsewhere.
 func TestBoundaryBodiesLack(t *testing.T) {
 	t.Parallel()

@@ -82,6 +82,83 @@ func TestQueryCommand(t *testing.T) {
 		"print(pq.read_table(pa.BufferReader(sys.stdin.buffer.read()))['trace_id'].to_pylist())", raw))
 }
 
+// TestQueryCut: who does not look at a terminal gets every row, or is told by the
+// exit status that some are missing.
+func TestQueryCut(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--sql-max-rows=2000")
+	file := filepath.Join(t.TempDir(), "out.txt")
+	for _, format := range []string{"table", "csv"} {
+		out, log, err := s.query("", "--format", format, "SELECT * FROM range(1500)")
+		require.NoError(t, err, log)
+		require.Contains(t, out, "1499")
+		require.Empty(t, log)
+		_, log, err = s.query("", "--format", format, "--out", file, "SELECT * FROM range(1500)")
+		require.NoError(t, err, log)
+		require.Contains(t, log, "1,500 rows in "+file)
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(raw), "1499")
+
+		out, log, err = s.query("", "--format", format, "SELECT * FROM range(2001)")
+		require.Equal(t, 3, exitCode(t, err))
+		require.Contains(t, out, "1999")
+		require.Contains(t, log, "icecore: query: standard output is not the whole answer: 2,000 rows, truncated")
+		_, log, err = s.query("", "--format", format, "--out", file, "SELECT * FROM range(2001)")
+		require.Equal(t, 3, exitCode(t, err))
+		require.Contains(t, log, file+" is not the whole answer")
+		require.FileExists(t, file)
+		// What was asked for is no less than the answer.
+		_, log, err = s.query("", "--format", format, "--limit", "2000", "--out", file, "SELECT * FROM range(2001)")
+		require.NoError(t, err, log)
+		require.Contains(t, log, "2,000 rows, truncated")
+	}
+}
+
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	return exit.ExitCode()
+}
+
+// TestUsageFaults: a line that is not understood is answered with one line, and
+// with a status that no command gives a meaning.
+func TestUsageFaults(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"query --colour":             "see icecore query --help",
+		"query --format xml SELECT":  "see icecore query --help",
+		"nothing":                    "see icecore --help",
+		"export":                     "see icecore export --help",
+		"trace a b":                  "see icecore trace --help",
+		"report --solved-at=perhaps": "see icecore report --help",
+	} {
+		out, log, err := command(t, strings.NewReader(""), strings.Fields(line)...)
+		require.Equal(t, 64, exitCode(t, err), line)
+		require.Empty(t, out)
+		require.Equal(t, 1, strings.Count(log, "\n"), log)
+		require.Contains(t, log, want)
+	}
+}
+
+// TestServerWithoutScheme: an address that cannot be asked is refused at once, not
+// tried again.
+func TestServerWithoutScheme(t *testing.T) {
+	t.Parallel()
+	lines := filepath.Join(t.TempDir(), "traces.ndjson")
+	require.NoError(t, os.WriteFile(lines, []byte("{}\n"), 0o600))
+	for _, args := range [][]string{{"query", "SELECT 1"}, {"report"}, {"trace", "t-1"}, {"verify"}, {"export", "--out=-"}, {"import", lines}} {
+		for address, want := range map[string]string{"localhost:7491": "write http://localhost:7491", "127.0.0.1:7470": "write http://127.0.0.1:7470",
+			"ftp://x": "write one like", "http://": "write one like"} {
+			_, log, err := command(t, strings.NewReader(""), append(args, "--retry-for=1h", "--server", address)...)
+			require.Equal(t, 1, exitCode(t, err))
+			require.Contains(t, log, want, args)
+			require.NotContains(t, log, "trying again")
+		}
+	}
+}
+
 func TestQueryErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -215,15 +292,22 @@ func TestQueryTyped(t *testing.T) {
 	p.sees("icecore> ")
 	p.types("SELECT 'x' AS c;\r")
 	p.sees("c\r\r\nx\r\r\n") // CSV ends lines with \r\n, and the terminal makes \n that again
-	p.sees("time: ")
+	require.NotContains(t, p.sees("time: "), "row")
 	p.types("\\format table\r\\limit 2\r")
-	p.sees("limit")
+	p.sees("format: table")
+	p.sees("limit: 2 rows")
 	p.types("SELECT * FROM range(5);\r")
 	p.sees("(2 rows, truncated")
 	p.types("\\?\r")
 	p.sees("\\timing")
 	p.types("\\nothing\r")
 	p.sees("no such command")
+	p.types("help\r")
+	p.sees("\\timing")
+	p.types("\\q now\r")
+	p.sees(`\q: what is "now" for?`)
+	p.types("SHOW TABLES;\r")
+	p.sees("hint: \\d lists the tables")
 
 	// Tab completes.
 	p.types("SELECT prompt_leng\t FROM traces;\r")
@@ -257,6 +341,10 @@ func TestQueryTyped(t *testing.T) {
 	p.types("\x1b[A\x1b[A\r") // up, up: the line before \q
 	p.sees("42")
 	p.types("\x04")
+	p.ends()
+	p = s.terminal(home)
+	p.sees("icecore> ")
+	p.types("quit\r")
 	p.ends()
 }
 

@@ -2,43 +2,54 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	_ "github.com/duckdb/duckdb-go/v2" // the bare DuckDB that is compared with
+	"icecore/query/analytics"
 )
 
-// questions are asked of the server, and of DuckDB itself over a copy of the
-// same file. bare is the statement there, where it differs: the functions behind
-// token columns are the server's own.
+// questions are asked of the server, over its views, and of DuckDB itself, over
+// the tables of a copy of the same file, as somebody would write them who knows
+// how they are made.
 var questions = []struct{ name, sql, bare string }{
 	{"harness summary", `SELECT harness, count(*) AS calls, count(DISTINCT rollout_id) AS rollouts, sum(prompt_length) AS prompt, sum(response_length) AS sampled,
-		quantile_cont(epoch(finished_at - started_at), 0.95) AS p95 FROM traces GROUP BY harness ORDER BY harness`, ""},
-	{"rewards by harness", `SELECT harness, count(*) AS rollouts, avg(reward) AS mean, stddev_samp(reward) AS std, count(*) FILTER (reward >= 1) AS solved
-		FROM rollouts GROUP BY harness ORDER BY harness`, ""},
+		quantile_cont(epoch_us(finished_at) - epoch_us(started_at), 0.95) AS p95 FROM traces GROUP BY harness ORDER BY harness`,
+		`SELECT r.harness, count(*), count(DISTINCT t.rollout_id), sum(t.prompt_length), sum(t.response_length),
+		quantile_cont(epoch_us(t.finished_at) - epoch_us(t.started_at), 0.95) FROM ice.traces t
+		LEFT JOIN (SELECT rollout_key, arg_max(harness, batch) AS harness FROM ice.rollouts GROUP BY rollout_key) r USING (rollout_key)
+		GROUP BY r.harness ORDER BY r.harness`},
 	{"uplift", `WITH task AS (SELECT harness, task_id, avg((reward >= 1)::INTEGER) FILTER (policy_version < 5) AS before,
 		avg((reward >= 1)::INTEGER) FILTER (policy_version >= 15) AS after FROM rollouts WHERE reward IS NOT NULL GROUP BY ALL)
 		SELECT harness, count(*) AS tasks, 100 * avg(after - before) AS points, 100 * 1.96 * stddev_samp(after - before) / sqrt(count(*)) AS half
-		FROM task WHERE before IS NOT NULL AND after IS NOT NULL GROUP BY harness ORDER BY harness`, ""},
-	{"one rollout's page", `SELECT trace_id, seq, status, prompt_length, response_length, started_at, finished_at FROM traces WHERE rollout_id = 's77' ORDER BY seq`, ""},
-	{"log-prob by decile", `SELECT (10 * place // n)::INTEGER AS decile, count(*) AS tokens, avg(logprob) AS mean
+		FROM task WHERE before IS NOT NULL AND after IS NOT NULL GROUP BY harness ORDER BY harness`,
+		`WITH state AS (SELECT rollout_key, arg_max(harness, batch) AS harness, arg_max(task_id, batch) AS task_id, arg_max(policy_version, batch) AS version
+			FROM ice.rollouts GROUP BY rollout_key),
+		reward AS (SELECT rollout_key, arg_max(value, revision) AS reward FROM ice.rewards WHERE name = 'outcome' AND trace_id IS NULL GROUP BY rollout_key),
+		task AS (SELECT harness, task_id, avg((reward >= 1)::INTEGER) FILTER (version < 5) AS before,
+			avg((reward >= 1)::INTEGER) FILTER (version >= 15) AS after FROM state JOIN reward USING (rollout_key) GROUP BY ALL)
+		SELECT harness, count(*), 100 * avg(after - before), 100 * 1.96 * stddev_samp(after - before) / sqrt(count(*))
+		FROM task WHERE before IS NOT NULL AND after IS NOT NULL GROUP BY harness ORDER BY harness`},
+	{"one rollout's page", `SELECT trace_id, seq, status, prompt_length, response_length, started_at, finished_at FROM traces WHERE rollout_id = 's77' ORDER BY seq`,
+		`SELECT trace_id, seq, status, prompt_length, response_length, started_at, finished_at FROM ice.traces WHERE rollout_id = 's77' ORDER BY seq`},
+	{"log-prob by decile, from traces", `SELECT (10 * place // n)::INTEGER AS decile, count(*) AS tokens, avg(logprob) AS mean
 		FROM (SELECT response_length AS n, unnest(response_logprobs) AS logprob, generate_subscripts(response_logprobs, 1) - 1 AS place FROM traces)
-		GROUP BY decile ORDER BY decile`,
-		`SELECT (10 * place // n)::INTEGER AS decile, count(*) AS tokens, avg(logprob) AS mean
+		GROUP BY decile ORDER BY decile`, bareDeciles},
+	{"log-prob by decile", `SELECT (10 * place // n)::INTEGER AS decile, count(*) AS tokens, avg(logprob) AS mean
+		FROM (SELECT response_length AS n, unnest(logprobs) AS logprob, start + generate_subscripts(logprobs, 1) - 1 AS place FROM logprob_chunks)
+		GROUP BY decile ORDER BY decile`, bareDeciles},
+}
+
+const bareDeciles = `SELECT (10 * place // n)::INTEGER AS decile, count(*) AS tokens, avg(logprob) AS mean
 		FROM (SELECT t.response_length AS n, unnest(c.logprobs) AS logprob, c.start + generate_subscripts(c.logprobs, 1) - 1 AS place
 			FROM ice.traces t JOIN ice.logprob_chunks c ON c.trace_key = t.trace_key)
-		GROUP BY decile ORDER BY decile`},
-}
+		GROUP BY decile ORDER BY decile`
 
 // asking measures SQL and analytics over a synthetic warehouse.
 func (b *bench) asking() error {
@@ -52,32 +63,34 @@ func (b *bench) asking() error {
 		return err
 	}
 	fmt.Printf("%d traces of %d rollouts stored and merged in %.0f s\n", rollouts*callsPerRollout, rollouts, took.Seconds())
-	bare, done, err := b.bareCopy(s)
+	bare, err := bareCopy(s)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer bare.close()
 	for _, q := range questions {
-		alone := q.bare
-		if alone == "" {
-			alone = q.sql
+		err := compare("POST /v1/sql: "+q.name, func() error { return s.ask(q.sql) }, func() error { return bare.each(context.Background(), q.bare) })
+		if err != nil {
+			return err
 		}
-		var there, here []time.Duration
-		for range 7 { // by turns: a noisy moment hits both
-			d, err := s.askTimed(q.sql)
-			if err != nil {
-				return fmt.Errorf("%s: %w", q.name, err)
-			}
-			there = append(there, d)
-			if d, err = timed(bare, alone); err != nil {
-				return fmt.Errorf("%s, bare: %w", q.name, err)
-			}
-			here = append(here, d)
-		}
-		t, h := median(there), median(here)
-		fmt.Printf("%-20s POST /v1/sql %8.1f ms, bare DuckDB %8.1f ms   ratio %.2f\n", q.name, ms(t), ms(h), t.Seconds()/h.Seconds())
 	}
-	for _, path := range []string{"/v1/analytics/summary?by=harness", "/v1/analytics/uplift?base=0-4&against=15-99", "/v1/rollouts/s77", "/v1/rollouts/s77/traces"} {
+	ctx := context.Background()
+	err = compare("GET /v1/analytics/summary, by harness", func() error { return s.fetch("/v1/analytics/summary?by=harness") }, func() error {
+		_, err := analytics.Summarise(ctx, bare, analytics.SummaryQuestion{By: []string{analytics.KeyHarness}, Policy: "strict_tree", SolvedAt: 1, Ks: []int64{1, 2, 4, 8}, Limit: 1000})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = compare("GET /v1/analytics/uplift, by harness", func() error { return s.fetch("/v1/analytics/uplift?base=0-4&against=15-99") }, func() error {
+		_, err := analytics.Compare(ctx, bare, analytics.UpliftQuestion{By: []string{analytics.KeyHarness}, SolvedAt: 1, Limit: 1000,
+			Base: rangeOf(0, 4), Against: rangeOf(15, 99)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{"/v1/rollouts/s77", "/v1/rollouts/s77/traces"} {
 		var all []time.Duration
 		for range 5 {
 			_, _, whole, err := s.get(path)
@@ -203,70 +216,55 @@ func (s *server) into(path string, v any) error {
 	return nil
 }
 
-func (s *server) askTimed(text string) (time.Duration, error) {
+// ask posts a statement and reads its answer away.
+func (s *server) ask(text string) error {
 	req, err := http.NewRequest(http.MethodPost, s.base+"/v1/sql", strings.NewReader(text))
 	if err != nil {
-		return 0, fmt.Errorf("ask: %w", err)
+		return fmt.Errorf("ask: %w", err)
 	}
 	req.Header.Set("Content-Type", "text/plain")
-	started := time.Now()
-	err = s.done(req)
-	return time.Since(started), err
+	return s.done(req)
 }
 
-// bareCopy opens a copy of the server's warehouse, with nothing of icecore around it. The views name functions that
-// only icecore has; no statement here selects their columns, so anything may
-// stand in for them.
-func (b *bench) bareCopy(s *server) (*sql.DB, func(), error) {
-	to := filepath.Join(s.dir, "copy.duckdb")
-	for _, end := range []string{"", ".wal"} { // nothing is written now
-		raw, err := os.ReadFile(filepath.Join(s.dir, "data", "warehouse.duckdb"+end))
-		if err == nil {
-			err = os.WriteFile(to+end, raw, 0o644)
-		}
-		if err != nil && !os.IsNotExist(err) {
-			return nil, nil, fmt.Errorf("copy warehouse: %w", err)
-		}
-	}
-	db, err := sql.Open("duckdb", to)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open copy: %w", err)
-	}
-	db.SetMaxOpenConns(1) // what is temporary belongs to a connection
-	for _, f := range []string{"ice_tape_ids(a, b, c)", "ice_trace_logprobs(a, b)"} {
-		if _, err := db.ExecContext(context.Background(), "CREATE TEMP MACRO "+f+" AS NULL::INTEGER[]"); err != nil {
-			return nil, nil, fmt.Errorf("stand in for %s: %w", f, err)
-		}
-	}
-	return db, func() { _ = db.Close() }, nil
+func (s *server) fetch(path string) error {
+	_, _, _, err := s.get(path)
+	return err
 }
 
-// timed runs a statement to its last row.
-func timed(db *sql.DB, text string) (time.Duration, error) {
-	started := time.Now()
-	rows, err := db.QueryContext(context.Background(), text)
-	if err != nil {
-		return 0, fmt.Errorf("query: %w", err)
+// compare times two things by turns, so that a noisy moment hits both.
+func compare(name string, ours, bare func() error) error {
+	var there, here []time.Duration
+	for range 7 {
+		for _, side := range []struct {
+			do   func() error
+			took *[]time.Duration
+		}{{ours, &there}, {bare, &here}} {
+			started := time.Now()
+			if err := side.do(); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			*side.took = append(*side.took, time.Since(started))
+		}
 	}
-	defer rows.Close() //nolint:errcheck // read to its end
-	for rows.Next() {
-	}
-	return time.Since(started), rows.Err()
+	t, h := median(there), median(here)
+	fmt.Printf("%-40s %8.1f ms, bare DuckDB %8.1f ms   ratio %.2f\n", name, ms(t), ms(h), t.Seconds()/h.Seconds())
+	return nil
 }
 
 // besideQuery compares acknowledgements with and without a heavy statement
 // running, by turns.
 func (s *server) besideQuery(from int) error {
 	var quiet, busy []time.Duration
+	var failed error // of the heavy statement; read when it has ended
+	heavy := 0
 	for round := range 6 {
 		var stop atomic.Bool
 		var wait sync.WaitGroup
 		if round%2 == 1 {
 			wait.Go(func() {
-				for !stop.Load() {
-					if _, err := s.askTimed(questions[len(questions)-1].sql); err != nil {
-						return
-					}
+				for !stop.Load() && failed == nil {
+					failed = s.ask(questions[len(questions)-1].sql)
+					heavy++
 				}
 			})
 		}
@@ -285,11 +283,14 @@ func (s *server) besideQuery(from int) error {
 		}
 		stop.Store(true)
 		wait.Wait()
+		if failed != nil {
+			return fmt.Errorf("the heavy statement: %w", failed)
+		}
 	}
 	slices.Sort(quiet)
 	slices.Sort(busy)
 	at := func(d []time.Duration, q float64) float64 { return ms(d[int(q*float64(len(d)-1))]) }
-	fmt.Printf("acknowledgement of 20 traces: p50 %.2f, p99 %.2f ms; with a heavy statement running: p50 %.2f, p99 %.2f ms   ratio of p99 %.2f\n",
-		at(quiet, .5), at(quiet, .99), at(busy, .5), at(busy, .99), at(busy, .99)/at(quiet, .99))
+	fmt.Printf("acknowledgement of 20 traces: p50 %.2f, p99 %.2f ms; with a heavy statement running (%d of them): p50 %.2f, p99 %.2f ms   ratio of p99 %.2f\n",
+		at(quiet, .5), at(quiet, .99), heavy, at(busy, .5), at(busy, .99), at(busy, .99)/at(quiet, .99))
 	return nil
 }

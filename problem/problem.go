@@ -90,6 +90,9 @@ func Handler(log *slog.Logger) echo.HTTPErrorHandler {
 			panic(http.ErrAbortHandler)
 		}
 		p := of(err)
+		if allow := c.Response().Header().Get(echo.HeaderAllow); p.Code == MethodNotAllowed && allow != "" {
+			p.Detail = "this path does not take " + c.Request().Method + ", but " + allow
+		}
 		// What failed because the client has left is nothing to look into.
 		left := c.Request().Context().Err() != nil
 		if p.Status >= http.StatusInternalServerError && p.RetryAfter == 0 && !left {

@@ -51,6 +51,19 @@ func readRefusal(resp *http.Response) *refusal {
 	return r
 }
 
+// checkServer refuses an address that no request can be made of: trying again
+// would not help.
+func checkServer(base string) error {
+	scheme, rest, ok := strings.Cut(base, "://")
+	switch {
+	case !ok && base != "" && base != "http:" && base != "https:": // whose slashes were cut
+		return fmt.Errorf("--server %s does not say how to talk to it: write http://%s", base, base)
+	case scheme != "http" && scheme != "https" || rest == "":
+		return fmt.Errorf("--server %q is no address of a server: write one like http://127.0.0.1:7470", base)
+	}
+	return nil
+}
+
 func retryable(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusBadGateway ||
 		status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
@@ -59,6 +72,9 @@ func retryable(status int) bool {
 // send makes a request, again where that is allowed, until it is answered or
 // patience ends. The caller closes the answer's body.
 func (c *client) send(ctx context.Context, method, path, contentType string, body []byte) (*http.Response, error) {
+	if err := checkServer(c.base); err != nil {
+		return nil, err
+	}
 	deadline := time.Now().Add(c.patience)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))

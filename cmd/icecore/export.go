@@ -71,6 +71,18 @@ func (c exportCmd) Run(ctx context.Context) error {
 	return nil
 }
 
+// filters are the flags that select.
+func (c exportCmd) filters() []filterFlag {
+	flags := []filterFlag{{"rollout", c.Rollout}, {"group", c.Group}, {"task", c.Task}, {"harness", c.Harness}, {"model", c.Model},
+		{"split", c.Split}, {"status", c.Status}}
+	for _, end := range [][2]string{{"version-min", c.VersionMin}, {"version-max", c.VersionMax}} {
+		if end[1] != "" {
+			flags = append(flags, filterFlag{end[0], end[1:]})
+		}
+	}
+	return flags
+}
+
 func (c exportCmd) query() url.Values {
 	q := url.Values{"policy": {c.Policy}, "limit": {strconv.Itoa(c.Page)}}
 	for name, values := range map[string][]string{"rollout_id": c.Rollout, "group_id": c.Group, "task_id": c.Task, "harness": c.Harness,
@@ -111,6 +123,9 @@ func (c exportCmd) run(ctx context.Context, w *bufio.Writer) (rows int, cursor s
 		}
 		rows += page.rows
 		if page.next == "" {
+			if c.Cursor == "" {
+				noteMisses(ctx, cl, "trajectory", int64(rows), c.filters()...)
+			}
 			return rows, cursor, out.close()
 		}
 		cursor = page.next

@@ -42,12 +42,17 @@ func main() {
 	ctx, stop := interruptible()
 	defer stop()
 	var c cli
-	k := kong.Parse(&c, kong.Name("icecore"), kong.Description(description), kong.UsageOnError(),
+	k := kong.Must(&c, kong.Name("icecore"), kong.Description(description),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.DefaultEnvars("ICECORE"),
 		kong.BindTo(ctx, (*context.Context)(nil)))
-	if err := k.Run(); err != nil {
+	line, err := k.Parse(os.Args[1:])
+	if err != nil {
+		usageFault(os.Stderr, err)
+		os.Exit(exitUsage) //nolint:gocritic // stop would only take down a signal handler
+	}
+	if err := line.Run(); err != nil {
 		fmt.Fprintf(os.Stderr, "icecore: %v\n", err)
-		os.Exit(exitStatus(err)) //nolint:gocritic // stop would only take down a signal handler
+		os.Exit(exitStatus(err))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,17 +20,62 @@ const shellHelp = `A statement may be of several lines and ends with ; (Ctrl-C d
   \limit N    most rows; 0: 1000
   \format F   table, csv, json or ndjson
   \timing     say how long each statement takes
-  \q          end (also Ctrl-D)
+  \q          end (also quit, exit, Ctrl-D)
+  \?          this list (also help)
 Tab completes names; the arrow keys and Ctrl-R find earlier lines.
 `
 
-// command does what a line says that begins with a backslash.
+// commandOf gives the words of a line that is a command and no SQL; nil: it is
+// none. Words that people type to leave, or for help, are taken as such.
+func commandOf(line string) []string {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return nil
+	}
+	if strings.HasPrefix(words[0], `\`) {
+		last := len(words) - 1
+		if words[last] = strings.TrimRight(words[last], ";"); words[last] == "" && last > 0 {
+			words = words[:last]
+		}
+		return words
+	}
+	switch strings.ToLower(strings.TrimRight(strings.Join(words, " "), " ;")) {
+	case "quit", "exit":
+		return []string{`\q`}
+	case "help":
+		return []string{`\?`}
+	}
+	return nil
+}
+
+var (
+	showTables  = regexp.MustCompile(`(?i)^\s*SHOW\s+(ALL\s+)?TABLES\b`)
+	describeOne = regexp.MustCompile(`(?i)^\s*(DESCRIBE|DESC|SHOW)\b`)
+)
+
+// hintFor says what to type in place of a refused statement that asks what there
+// is.
+func hintFor(sql string) string {
+	switch {
+	case showTables.MatchString(sql):
+		return "\nhint: \\d lists the tables"
+	case describeOne.MatchString(sql):
+		return "\nhint: \\d lists the tables, \\d NAME the columns of one"
+	}
+	return ""
+}
+
+// command does what a command says. Its first word begins with a backslash.
 func (s *shell) command(ctx context.Context, words []string) {
+	if n, known := arguments[words[0]]; known && len(words)-1 > n {
+		fmt.Printf("%s: what is %q for? \\? lists what commands take\n", words[0], plainText(strings.Join(words[1+n:], " "), false))
+		return
+	}
 	argument := ""
 	if len(words) > 1 {
-		argument = strings.TrimRight(words[1], ";")
+		argument = words[1]
 	}
-	switch strings.TrimRight(words[0], ";") {
+	switch words[0] {
 	case `\?`, `\h`:
 		fmt.Print(shellHelp)
 	case `\q`:
@@ -45,21 +91,32 @@ func (s *shell) command(ctx context.Context, words []string) {
 		s.timing = !s.timing
 		fmt.Println("timing: " + onOff(s.timing))
 	case `\limit`:
-		n, err := strconv.ParseInt(argument, 10, 64)
-		if err != nil || n < 0 {
-			fmt.Println(`\limit N: a whole number of rows`)
-			return
-		}
-		s.limit = n
+		s.setLimit(argument)
 	case `\format`:
 		if !slices.Contains([]string{"table", "csv", "json", "ndjson"}, argument) {
 			fmt.Println(`\format F: table, csv, json or ndjson`)
 			return
 		}
 		s.cmd.Format = argument
+		fmt.Println("format: " + argument)
 	default:
 		fmt.Printf("%s: no such command; \\? lists them\n", plainText(words[0], false))
 	}
+}
+
+// arguments is how many words a command takes at most.
+var arguments = map[string]int{`\?`: 0, `\h`: 0, `\q`: 0, `\x`: 0, `\timing`: 0, `\d`: 1, `\limit`: 1, `\format`: 1}
+
+func (s *shell) setLimit(argument string) {
+	n, err := strconv.ParseInt(argument, 10, 64)
+	if err != nil || n < 0 {
+		fmt.Println(`\limit N: a whole number of rows`)
+		return
+	}
+	if s.limit = n; n == 0 {
+		n = tableRows
+	}
+	fmt.Printf("limit: %s rows\n", grouped(n))
 }
 
 func onOff(on bool) string {

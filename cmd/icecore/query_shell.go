@@ -91,8 +91,8 @@ func (s *shell) loop(ctx context.Context) error {
 		if strings.TrimSpace(text) != "" {
 			s.line.AppendHistory(text)
 		}
-		if pending == "" && strings.HasPrefix(strings.TrimSpace(text), `\`) {
-			s.command(ctx, strings.Fields(text))
+		if words := commandOf(text); pending == "" && words != nil {
+			s.command(ctx, words)
 			continue
 		}
 		pending = s.runAll(ctx, pending+text+"\n")
@@ -144,7 +144,7 @@ func (s *shell) run(ctx context.Context, sql string) {
 	case ctx.Err() != nil:
 		fmt.Println("cancelled")
 	case err != nil:
-		fmt.Println("error: " + err.Error())
+		fmt.Println("error: " + err.Error() + hintFor(sql))
 	}
 	if s.timing {
 		fmt.Printf("time: %s\n", time.Since(started).Round(time.Millisecond))
@@ -165,7 +165,10 @@ func (s *shell) answer(ctx context.Context, sql string) error {
 		if err := a.copyTo(os.Stdout); err != nil {
 			return err
 		}
-		fmt.Printf("(%s)\n", rowsLine(a.rows, a.truncated, typedMoreRows))
+		// Beside the answer, so that what is copied from the screen is the format.
+		if a.truncated {
+			fmt.Fprintf(os.Stderr, "(%s)\n", rowsLine(a.rows, true, typedMoreRows))
+		}
 		return nil
 	}
 	r, err := a.result()

@@ -36,7 +36,9 @@ type reportCmd struct {
 // Help is shown by report --help.
 func (reportCmd) Help() string {
 	return `One row per harness, or per whatever --by says: how rollouts went, what they got, what is trained on.
-Ranges in brackets are 95 % confidence intervals. With --base and --against a second table compares two ranges
+Ranges in brackets are 95 % confidence intervals; [–] stands where all values are the same, and none is shown of rewards
+that are all 0 or 1, of which the solve rate has it. (n) behind pass@k is the number of groups that it is known for, where
+that is not the number for the smallest k. With --base and --against a second table compares two ranges
 of policy versions on the tasks that were scored in both.`
 }
 
@@ -65,7 +67,11 @@ func (c reportCmd) run(ctx context.Context) (string, error) {
 	if err := cl.call(ctx, http.MethodGet, "/v1/analytics/summary?"+c.summaryQuery().Encode(), nil, &s); err != nil {
 		return "", err
 	}
+	noteMisses(ctx, cl, "rollout", s.Total.Rollouts.Count, c.filters()...)
 	summaryTable(&s).write(&out, c.Markdown)
+	if v := s.Total.Staleness.CurrentVersion; v != nil && s.Total.Staleness.Mean != nil {
+		fmt.Fprintf(&out, "\nstale counts from policy version %d\n", *v)
+	}
 	cutNote(&out, len(s.Rows), s.RowCount)
 	if c.Base == "" {
 		return out.String(), nil
@@ -89,6 +95,17 @@ func cutNote(out *strings.Builder, shown int, all int64) {
 	if int64(shown) < all {
 		fmt.Fprintf(out, "\n%d of %d rows are shown: fewer keys in --by, or a filter, show the rest.\n", shown, all)
 	}
+}
+
+// filters are the flags that select.
+func (c reportCmd) filters() []filterFlag {
+	flags := []filterFlag{{"harness", c.Harness}, {"model", c.Model}, {"task", c.Task}, {"split", c.Split}}
+	for _, end := range [][2]string{{"since", c.Since}, {"until", c.Until}} {
+		if end[1] != "" {
+			flags = append(flags, filterFlag{end[0], end[1:]})
+		}
+	}
+	return flags
 }
 
 func (c reportCmd) query(by []string) url.Values {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,9 +109,9 @@ func summaryTable(a *analytics.SummaryAnswer) *textTable {
 	add := func(keys []string, s *analytics.Summary) {
 		r := &s.Rollouts
 		row := slices.Concat(keys, []string{whole(r.Count), whole(r.Open), whole(r.Failed + r.Timeout + r.Error + r.Cancelled),
-			scaled(s.SolveRate.Rate, s.SolveRate.Interval, 100, "%.0f"), scaled(s.Reward.Mean, s.Reward.Interval, 1, "%.2f")})
+			scaled(s.SolveRate.Rate, s.SolveRate.Interval, 100, "%.0f"), rewardCell(s)})
 		for _, i := range ks {
-			row = append(row, scaled(s.PassAtK[i].Value, nil, 100, "%.0f"))
+			row = append(row, passCell(s.PassAtK, i))
 		}
 		p95 := nothing
 		if q := s.Latency.Seconds; q != nil {
@@ -129,26 +130,96 @@ func summaryTable(a *analytics.SummaryAnswer) *textTable {
 	return t
 }
 
+// passCell writes a pass@k, and of how many groups it is when those are not the
+// groups of the smallest k: side by side, the two would be taken for one curve.
+func passCell(all []analytics.Pass, i int) string {
+	smallest := &all[0]
+	for n := range all {
+		if all[n].K < smallest.K {
+			smallest = &all[n]
+		}
+	}
+	text := scaled(all[i].Value, nil, 100, "%.0f")
+	if p := &all[i]; p.Value != nil && p.Groups != smallest.Groups {
+		text += fmt.Sprintf(" (%s)", whole(p.Groups))
+	}
+	return text
+}
+
+// rewardCell writes the mean reward. Of rewards that are all 0 or 1 it is the
+// solve rate again, which has an interval that suits it: Student's would reach
+// below 0 and above 1.
+func rewardCell(s *analytics.Summary) string {
+	interval := s.Reward.Interval
+	if zeroOrOne(s) {
+		interval = nil
+	}
+	return scaled(s.Reward.Mean, interval, 1, "%.2f")
+}
+
+// zeroOrOne says whether the rewards are all 0 or 1, and those of 1 the solved
+// ones. Of numbers between 0 and 1, only 0 and 1 are their own squares: then the
+// sum of squares is the sum.
+func zeroOrOne(s *analytics.Summary) bool {
+	r := &s.Reward
+	if r.Mean == nil || r.Std == nil || r.Min == nil || r.Max == nil || s.SolveRate.Rate == nil || *r.Min < 0 || *r.Max > 1 {
+		return false
+	}
+	n, mean := float64(r.Count), *r.Mean
+	squares := *r.Std**r.Std*(n-1)/n + mean*mean
+	return math.Abs(squares-mean) < 1e-9 && math.Abs(mean-*s.SolveRate.Rate) < 1e-9
+}
+
+// leftOut says how many tasks are not compared, and why; and which rollouts are
+// in none.
+func leftOut(d *analytics.UpliftDrops) string {
+	type reason struct {
+		n   int64
+		why string
+	}
+	told := func(list ...reason) string {
+		var parts []string
+		for _, r := range list {
+			if r.n > 0 {
+				parts = append(parts, r.why+" "+whole(r.n))
+			}
+		}
+		return strings.Join(parts, ", ")
+	}
+	text := whole(d.TasksOnlyInBase + d.TasksOnlyInAgainst + d.TasksUnrewarded)
+	if why := told(reason{d.TasksOnlyInBase, "only in base"}, reason{d.TasksOnlyInAgainst, "only in against"},
+		reason{d.TasksUnrewarded, "without reward"}); why != "" {
+		text += ": " + why
+	}
+	if why := told(reason{d.RolloutsMixed, "partly in a range"}, reason{d.RolloutsUnversioned, "without version"},
+		reason{d.RolloutsWithoutTask, "without task"}, reason{d.RolloutsUnrewarded, "without reward"}); why != "" {
+		text += "; rollouts " + why
+	}
+	return text
+}
+
 func upliftTable(a *analytics.UpliftAnswer) *textTable {
 	t := &textTable{texts: len(a.By), heads: append(append([]string{}, a.By...), "tasks", "base %", "against %", "points", "better", "worse",
-		"left out")}
+		"tasks left out")}
 	for i := range a.Rows {
 		r := &a.Rows[i]
-		d := &r.Dropped
 		t.rows = append(t.rows, append(keyCells(r.Keys, a.By), whole(r.Tasks), scaled(r.Base.SolveRate, nil, 100, "%.1f"),
 			scaled(r.Against.SolveRate, nil, 100, "%.1f"), scaled(r.SolveRate.Mean, r.SolveRate.Interval, 1, "%+.1f"),
-			whole(r.Improved), whole(r.Worsened), whole(d.TasksOnlyInBase+d.TasksOnlyInAgainst+d.TasksUnrewarded)))
+			whole(r.Improved), whole(r.Worsened), leftOut(&r.Dropped)))
 	}
 	return t
 }
 
-// scaled writes a value, and its interval if there is one.
+// scaled writes a value, and its interval if there is one. One without width is
+// that of equal values, which says nothing of others.
 func scaled(v *float64, i *analytics.Interval, by float64, form string) string {
 	if v == nil {
 		return nothing
 	}
 	text := fmt.Sprintf(form, by**v)
-	if i != nil {
+	if i != nil && i[1]-i[0] <= 1e-12*max(1, math.Abs(i[1])) { // sums of equal values are off by their last bit
+		text += " [" + nothing + "]"
+	} else if i != nil {
 		text += fmt.Sprintf(" ["+form+", "+form+"]", by*i[0], by*i[1])
 	}
 	return text

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,17 +27,6 @@ func (traceCmd) Help() string {
 row as it is delivered. Token ids, log-probabilities, mask and context are compared token by token.
 
 The exit status is 0 when everything agrees, 2 when something differs, and 1 when the question could not be answered.`
-}
-
-// errDiffers says that a boundary check found a difference.
-var errDiffers = errors.New("trace: something differs; see above")
-
-// exitStatus is the status with which the process ends after err.
-func exitStatus(err error) int {
-	if errors.Is(err, errDiffers) {
-		return 2
-	}
-	return 1
 }
 
 // Run implements the command.

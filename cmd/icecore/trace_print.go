@@ -31,11 +31,14 @@ func (b *boundary) print(w io.Writer, window int) error {
 			bad++
 		}
 	}
-	if p.f("\n"); bad == 0 {
-		p.f("all %d checks agree\n", len(b.Checks))
-	} else {
-		p.f("%d of %d checks found a difference\n", bad, len(b.Checks))
+	verdict := fmt.Sprintf("all %d checks agree", len(b.Checks))
+	if bad > 0 {
+		verdict = fmt.Sprintf("%d of %d checks found a difference", bad, len(b.Checks))
 	}
+	if note := b.Stations.Body.Note; note != "" {
+		verdict += "; the capture itself could not be checked: " + firstLine(note)
+	}
+	p.f("\n%s\n", verdict)
 	return errors.Join(err, p.err)
 }
 
