@@ -66,7 +66,7 @@ $(GOLANGCI):
 	GOBIN='$(CURDIR)/bin' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv bin/golangci-lint $@
 
-## bench: measure ingest, drain, merge and delivery, and print a report
+## bench: measure ingest, drain, merge, delivery and asking, and print a report
 bench: build
 	$(GO) run -tags $(TAGS) ./bench $(BENCH_FLAGS)
 
