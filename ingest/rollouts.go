@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/labstack/echo/v4"
 
@@ -68,14 +67,9 @@ func fieldProblem(err error) error {
 
 // rolloutID reads the path's rollout id, which may be percent-encoded.
 func rolloutID(c echo.Context) (string, error) {
-	id := c.Param("rollout_id")
-	// Echo routes by the raw path where net/url keeps one; else the path is
-	// decoded already, and what still looks encoded is the id itself.
-	if c.Request().URL.RawPath != "" {
-		var err error
-		if id, err = url.PathUnescape(id); err != nil {
-			return "", problem.BadParameter("rollout_id", "is not well encoded")
-		}
+	id, err := problem.PathParam(c, "rollout_id")
+	if err != nil {
+		return "", err
 	}
 	if fault := trace.ValidateID("rollout_id", id); fault != nil {
 		return "", problem.BadParameter("rollout_id", fault.Message)

@@ -7,6 +7,21 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
+// PathParam reads an element of the path, which may be percent-encoded.
+func PathParam(c echo.Context, name string) (string, error) {
+	value := c.Param(name)
+	// Echo routes by the raw path where net/url keeps one; else the path is
+	// decoded already, and what still looks encoded is the value itself.
+	if c.Request().URL.RawPath == "" {
+		return value, nil
+	}
+	value, err := url.PathUnescape(value)
+	if err != nil {
+		return "", BadParameter(name, "is not well encoded")
+	}
+	return value, nil
+}
+
 // Parameters refuses whatever of a query would be passed over in silence: what
 // cannot be read, parameters that the path does not know (a filter with a typo
 // would select everything), and such as are empty or given twice (an empty

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,14 +82,9 @@ const (
 
 // pathID reads an id from the path, where it may be percent-encoded.
 func pathID(c echo.Context, name string) (string, error) {
-	id := c.Param(name)
-	// Echo routes by the raw path where net/url keeps one; else the path is
-	// decoded already, and what still looks encoded is the id itself.
-	if c.Request().URL.RawPath != "" {
-		var err error
-		if id, err = url.PathUnescape(id); err != nil {
-			return "", problem.BadParameter(name, "is not well encoded")
-		}
+	id, err := problem.PathParam(c, name)
+	if err != nil {
+		return "", err
 	}
 	if fault := trace.ValidateID(name, id); fault != nil {
 		return "", problem.BadParameter(name, fault.Message)

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"icecore/query/table"
 	"icecore/trace"
 )
 
@@ -40,13 +40,7 @@ func newArrowSink(w io.Writer, p *plan, codec string) *arrowSink {
 	}
 	meta := arrow.NewMetadata(keys, values)
 	schema := arrow.NewSchema(trace.TrajectorySchema.Fields(), &meta)
-	opts := []ipc.Option{ipc.WithSchema(schema)}
-	switch codec {
-	case "zstd":
-		opts = append(opts, ipc.WithZstd())
-	case "lz4":
-		opts = append(opts, ipc.WithLZ4())
-	}
+	opts := append(table.CodecOptions(codec), ipc.WithSchema(schema))
 	return &arrowSink{raw: w, schema: schema, w: ipc.NewWriter(w, opts...), b: array.NewRecordBuilder(memory.DefaultAllocator, shortSchema)}
 }
 
@@ -225,10 +219,5 @@ func (s *arrowSink) end() error {
 	return nil
 }
 
-// poison writes a message header of negative length. Some readers take a
-// stream without its end marker for a whole one; none takes this.
-func (s *arrowSink) poison() {
-	bad := binary.LittleEndian.AppendUint32(nil, 0xffffffff)
-	bad = binary.LittleEndian.AppendUint32(bad, 0x80000001)
-	_, _ = s.raw.Write(bad) // the connection is broken next, whatever comes of this
-}
+// poison makes every reader fail.
+func (s *arrowSink) poison() { table.Poison(s.raw) }

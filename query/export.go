@@ -13,6 +13,7 @@ import (
 
 	"icecore/merge/pass"
 	"icecore/problem"
+	"icecore/query/table"
 	"icecore/trace"
 )
 
@@ -115,7 +116,7 @@ func formatOf(c echo.Context) (format, codec string, err error) {
 		}
 		switch media {
 		case typeArrow:
-			return typeArrow, firstCodec(params["codecs"]), nil
+			return typeArrow, table.FirstCodec(params["codecs"]), nil
 		case "*/*", "application/*":
 			return typeArrow, "", nil
 		case typeNDJSON:
@@ -137,17 +138,6 @@ func splitQuoted(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// firstCodec is the first buffer compression of a list that we have.
-func firstCodec(list string) string {
-	for name := range strings.SplitSeq(list, ",") {
-		switch name = strings.TrimSpace(name); name {
-		case "zstd", "lz4":
-			return name
-		}
-	}
-	return ""
 }
 
 // Bounds of one batch of rows: what is held, and how far a list's 32-bit

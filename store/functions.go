@@ -72,6 +72,16 @@ func room(lengths []int) ([]int, error) {
 	return starts, nil
 }
 
+// layOut makes room for lists and gives where each begins among their elements.
+func layOut(out warehouse.Out, lengths []int) ([]int, warehouse.Out, error) {
+	starts, err := room(lengths)
+	if err != nil {
+		return nil, warehouse.Out{}, err
+	}
+	list, err := out.Lists(lengths)
+	return starts, list, err
+}
+
 // need is a range of a tape and the place in the output where it belongs.
 type need struct {
 	tape     int64
@@ -89,11 +99,7 @@ func tapeIDs(ctx context.Context, q warehouse.Querier, args []warehouse.Column, 
 			lengths[i] = int(to - from)
 		}
 	}
-	starts, err := room(lengths)
-	if err != nil {
-		return err
-	}
-	list, err := out.Lists(lengths)
+	starts, list, err := layOut(out, lengths)
 	if err != nil {
 		return err
 	}
@@ -198,11 +204,7 @@ func traceLogprobs(ctx context.Context, q warehouse.Querier, args []warehouse.Co
 			lengths[i] = int(n)
 		}
 	}
-	starts, err := room(lengths)
-	if err != nil {
-		return err
-	}
-	list, err := out.Lists(lengths)
+	starts, list, err := layOut(out, lengths)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,10 @@ type trajectoryRows struct {
 }
 
 // loadRows reads what merges made of the calls, and walks each row from its last
-// call back to its first.
-func loadRows(ctx context.Context, q warehouse.Querier, args []warehouse.Column, lengthOf func(calls []*rowCall, length int) int) (*trajectoryRows, error) {
+// call back to its first. It lays out out by the lengths of the rows, and gives
+// the vector of their elements.
+func loadRows(ctx context.Context, q warehouse.Querier, args []warehouse.Column, out warehouse.Out,
+	lengthOf func(calls []*rowCall, length int) int) (*trajectoryRows, warehouse.Out, error) {
 	n := args[0].Len()
 	r := &trajectoryRows{calls: make([][]*rowCall, n), index: make([]int, n), lengths: make([]int, n)}
 	byGeneration := map[int64]map[int64]*rowCall{}
@@ -53,7 +55,7 @@ func loadRows(ctx context.Context, q warehouse.Querier, args []warehouse.Column,
 	}
 	if len(generations) > 0 {
 		if err := loadRowCalls(ctx, q, generations, rollouts, byGeneration); err != nil {
-			return nil, err
+			return nil, warehouse.Out{}, err
 		}
 	}
 	for i := range n {
@@ -67,7 +69,7 @@ func loadRows(ctx context.Context, q warehouse.Querier, args []warehouse.Column,
 		for key != 0 {
 			c := byGeneration[g][key]
 			if c == nil || len(r.calls[i]) > len(byGeneration[g]) {
-				return nil, fmt.Errorf("read trajectories: call %d of merge %d is missing", key, g)
+				return nil, warehouse.Out{}, fmt.Errorf("read trajectories: call %d of merge %d is missing", key, g)
 			}
 			r.calls[i] = append(r.calls[i], c)
 			key = c.previous
@@ -75,9 +77,10 @@ func loadRows(ctx context.Context, q warehouse.Querier, args []warehouse.Column,
 		slices.Reverse(r.calls[i])
 		r.lengths[i] = lengthOf(r.calls[i], r.lengths[i])
 	}
+	var list warehouse.Out
 	var err error
-	r.starts, err = room(r.lengths)
-	return r, err
+	r.starts, list, err = layOut(out, r.lengths)
+	return r, list, err
 }
 
 // given says that no argument of row i is NULL.
@@ -123,11 +126,7 @@ func loadRowCalls(ctx context.Context, q warehouse.Querier, generations, rollout
 func wholeRow(_ []*rowCall, length int) int { return length }
 
 func rowIDs(ctx context.Context, q warehouse.Querier, args []warehouse.Column, out warehouse.Out) error {
-	r, err := loadRows(ctx, q, args, wholeRow)
-	if err != nil {
-		return err
-	}
-	list, err := out.Lists(r.lengths)
+	r, list, err := loadRows(ctx, q, args, out, wholeRow)
 	if err != nil {
 		return err
 	}
@@ -148,11 +147,7 @@ func rowIDs(ctx context.Context, q warehouse.Querier, args []warehouse.Column, o
 }
 
 func rowMask(ctx context.Context, q warehouse.Querier, args []warehouse.Column, out warehouse.Out) error {
-	r, err := loadRows(ctx, q, args, wholeRow)
-	if err != nil {
-		return err
-	}
-	list, err := out.Lists(r.lengths)
+	r, list, err := loadRows(ctx, q, args, out, wholeRow)
 	if err != nil {
 		return err
 	}
@@ -172,11 +167,7 @@ func rowMask(ctx context.Context, q warehouse.Querier, args []warehouse.Column, 
 }
 
 func rowLogprobs(ctx context.Context, q warehouse.Querier, args []warehouse.Column, out warehouse.Out) error {
-	r, err := loadRows(ctx, q, args, wholeRow)
-	if err != nil {
-		return err
-	}
-	list, err := out.Lists(r.lengths)
+	r, list, err := loadRows(ctx, q, args, out, wholeRow)
 	if err != nil {
 		return err
 	}
@@ -192,7 +183,7 @@ func rowLogprobs(ctx context.Context, q warehouse.Querier, args []warehouse.Colu
 }
 
 func rowSpans(ctx context.Context, q warehouse.Querier, args []warehouse.Column, out warehouse.Out) error {
-	r, err := loadRows(ctx, q, args, func(calls []*rowCall, _ int) (n int) {
+	r, list, err := loadRows(ctx, q, args, out, func(calls []*rowCall, _ int) (n int) {
 		for _, c := range calls {
 			if c.hasRow {
 				n++
@@ -200,10 +191,6 @@ func rowSpans(ctx context.Context, q warehouse.Querier, args []warehouse.Column,
 		}
 		return n
 	})
-	if err != nil {
-		return err
-	}
-	list, err := out.Lists(r.lengths)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,6 @@ type Runner struct {
 	// unswept says that there may be merges that count no more.
 	unswept bool
 
-	kick    chan struct{}
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -99,7 +98,7 @@ func New(ctx context.Context, s *store.Store, opts Options) (*Runner, error) {
 	}
 	r := &Runner{s: s, opts: opts, dirty: map[int64]time.Time{}, known: map[string]bool{}, used: map[string]time.Time{}, live: newLiveCache(),
 		unswept: true, // by the process before
-		kick:    make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
+		stop:    make(chan struct{}), stopped: make(chan struct{})}
 	var err error
 	if r.generation, err = s.NewestGeneration(ctx); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func Negotiate(headers []string) (Format, bool) {
 		if r.q > bestQ || r.q == bestQ && r.q > 0 && place < bestPlace {
 			best, bestQ, bestPlace = Format{Media: media}, r.q, place
 			if media == Arrow {
-				best.Codec = firstCodec(r.params["codecs"])
+				best.Codec = FirstCodec(r.params["codecs"])
 			}
 		}
 	}
@@ -86,8 +86,8 @@ func splitUnquoted(s string) (parts []string) {
 	return append(parts, s[start:])
 }
 
-// firstCodec is the first buffer compression of a list that there is.
-func firstCodec(list string) string {
+// FirstCodec is the first buffer compression of a list that there is.
+func FirstCodec(list string) string {
 	for name := range strings.SplitSeq(list, ",") {
 		switch name = strings.TrimSpace(name); name {
 		case "zstd", "lz4":

@@ -20,13 +20,7 @@ type arrowWriter struct {
 
 func newArrowWriter(w io.Writer, codec string, schema *arrow.Schema, info Info) *arrowWriter {
 	schema = withInfo(schema, info)
-	opts := []ipc.Option{ipc.WithSchema(schema)}
-	switch codec {
-	case "zstd":
-		opts = append(opts, ipc.WithZstd())
-	case "lz4":
-		opts = append(opts, ipc.WithLZ4())
-	}
+	opts := append(CodecOptions(codec), ipc.WithSchema(schema))
 	return &arrowWriter{raw: w, w: ipc.NewWriter(w, opts...), schema: schema}
 }
 
@@ -55,10 +49,25 @@ func (a *arrowWriter) Close() error {
 	return nil
 }
 
-// Break implements Writer. Some readers take a stream without its end marker for
-// a whole one; none takes a message of negative length.
-func (a *arrowWriter) Break() {
+// Break implements Writer.
+func (a *arrowWriter) Break() { Poison(a.raw) }
+
+// CodecOptions makes a writer compress buffers with zstd or lz4; none: not at all.
+func CodecOptions(codec string) []ipc.Option {
+	switch codec {
+	case "zstd":
+		return []ipc.Option{ipc.WithZstd()}
+	case "lz4":
+		return []ipc.Option{ipc.WithLZ4()}
+	}
+	return nil
+}
+
+// Poison writes a message header of negative length behind an Arrow stream that
+// cannot be finished. Some readers take a stream without its end marker for a
+// whole one; none takes this.
+func Poison(w io.Writer) {
 	bad := binary.LittleEndian.AppendUint32(nil, 0xffffffff)
 	bad = binary.LittleEndian.AppendUint32(bad, 0x80000001)
-	_, _ = a.raw.Write(bad) // the connection is broken next, whatever comes of this
+	_, _ = w.Write(bad) // the connection is broken next, whatever comes of this
 }
