@@ -31,7 +31,7 @@ func (e *Engine) Ask(ctx context.Context, a Ask, each func(arrow.RecordBatch) er
 		return Reply{}, err
 	}
 	defer giveBack()
-	if _, err := conn.ExecContext(ctx, "BEGIN TRANSACTION READ ONLY"); err != nil {
+	if err := beginOn(ctx, conn, "BEGIN TRANSACTION READ ONLY"); err != nil {
 		return Reply{}, e.noted(fmt.Errorf("ask warehouse: %w", err))
 	}
 	defer rollBack(ctx, conn)

@@ -60,7 +60,7 @@ func (e *Engine) Apply(ctx context.Context, adds []Addition, before func() error
 		return err
 	}
 	defer giveBack()
-	if _, err := conn.ExecContext(ctx, "BEGIN TRANSACTION"); err != nil {
+	if err := beginOn(ctx, conn, "BEGIN TRANSACTION"); err != nil {
 		return e.noted(fmt.Errorf("begin in warehouse: %w", err))
 	}
 	err = func() error {
@@ -88,9 +88,24 @@ func (e *Engine) Apply(ctx context.Context, adds []Addition, before func() error
 		_, rbErr := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		if rbErr != nil && !strings.Contains(rbErr.Error(), "no transaction is active") {
 			err = errors.Join(err, fmt.Errorf("roll back in warehouse: %w", rbErr))
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody gets it again
 		}
 	}
 	return e.noted(err)
+}
+
+// beginOn begins a transaction. It is not cut short when ctx ends: a transaction
+// that began although its caller was told otherwise would stay with the
+// connection and fail whoever gets that next.
+func beginOn(ctx context.Context, conn *sql.Conn, text string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(context.WithoutCancel(ctx), text); err != nil {
+		rollBack(ctx, conn)
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	return nil
 }
 
 // Query runs one SQL statement that reads and hands its result over batch by
@@ -110,10 +125,10 @@ func readOn(ctx context.Context, conn *sql.Conn, each func(arrow.RecordBatch) er
 	// The driver prepares and then runs. Outside a transaction those are two
 	// snapshots, and DuckDB drops a condition such as batch <= 7 for good when no
 	// row breaks it while it prepares: rows committed in between would pass.
-	if _, err := conn.ExecContext(ctx, "BEGIN TRANSACTION READ ONLY"); err != nil {
+	if err := beginOn(ctx, conn, "BEGIN TRANSACTION READ ONLY"); err != nil {
 		return fmt.Errorf("query warehouse: %w", err)
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") //nolint:errcheck // it changed nothing
+	defer rollBack(ctx, conn)
 	return conn.Raw(func(dc any) error {
 		a, err := duckdb.NewArrowFromConn(dc.(driver.Conn))
 		if err != nil {
