@@ -42,13 +42,13 @@ type committer struct {
 
 // counters are the next keys to give out.
 type counters struct {
-	batch, trace, tape, rollout int64
+	batch, trace, tape, rollout, post int64
 }
 
-var counterNames = [...]string{"next_batch", "next_trace", "next_tape", "next_rollout"}
+var counterNames = [...]string{"next_batch", "next_trace", "next_tape", "next_rollout", "next_post"}
 
-func (c *counters) fields() [4]*int64 {
-	return [4]*int64{&c.batch, &c.trace, &c.tape, &c.rollout}
+func (c *counters) fields() [len(counterNames)]*int64 {
+	return [...]*int64{&c.batch, &c.trace, &c.tape, &c.rollout, &c.post}
 }
 
 // opQueue bounds the requests that wait; ingest bounds them further.
@@ -157,6 +157,7 @@ gather:
 	}
 	started := time.Now()
 	batch, err := c.commit(ctx, ops)
+	err = diskFull(err)
 	c.s.metrics.committed(len(ops), time.Since(started), err)
 	for _, o := range ops {
 		o.batch = batch
@@ -176,8 +177,8 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	if err := c.resync(ctx); err != nil {
 		return 0, err
 	}
-	k := &commit{c: c, batch: c.next.batch, now: time.Now().UnixMicro(), rows: map[*table]*rows{},
-		rollouts: map[string]*Rollout{}}
+	k := &commit{c: c, batch: c.next.batch, now: c.s.now(), rows: map[*table]*rows{},
+		rollouts: map[string]*Rollout{}, marked: map[int64]*Rollout{}, counts: map[string]int64{}}
 	defer k.release()
 	defer func() {
 		if p := recover(); p != nil {
@@ -185,6 +186,10 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 		}
 		if err != nil {
 			c.undo(ctx, k)
+		}
+		// Also after a fault: it may have become durable.
+		if k.ready {
+			c.s.groups.wake()
 		}
 	}()
 	// Statements prepared on a connection would be prepared again by a sql.Tx,
@@ -213,6 +218,7 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	for _, r := range k.rollouts {
 		c.cache.put(r)
 	}
+	c.s.metrics.delivered(k.counts)
 	c.s.heads.trim(k.rollouts, c.s.opts.HeadBytes)
 	if wrote {
 		c.s.drainer.journalled(k.batch, bytes)
@@ -254,7 +260,15 @@ type commit struct {
 	now      int64
 	rows     map[*table]*rows
 	rollouts map[string]*Rollout
+	// marked are the rollouts whose groups must be summed again, by key.
+	marked map[int64]*Rollout
+	// ready: something may have become ready for a consumer.
+	ready bool
+	// counts are told to the metrics when the commit is durable.
+	counts map[string]int64
 }
+
+func (k *commit) count(event string, n int64) { k.counts[event] += n }
 
 func (k *commit) release() {
 	for _, r := range k.rows {
@@ -283,7 +297,7 @@ func (k *commit) rollout(ctx context.Context, id string) (*Rollout, error) {
 	}
 	r, err := scanRollout(k.c.st.findRollout.QueryRowContext(ctx, id))
 	if r != nil {
-		r.published = true
+		r.published, r.savedGroup = true, r.GroupID
 		k.rollouts[id] = r
 	}
 	return r, err
@@ -318,10 +332,16 @@ func (k *commit) write(ctx context.Context) (wrote bool, bytes int64, err error)
 			return false, 0, err
 		}
 		r.dirty = false
+		if err := k.markChanged(ctx, r); err != nil {
+			return false, 0, err
+		}
 		if !r.published {
 			r.row(k.to(tableRollouts), k.batch)
 			r.published = true
 		}
+	}
+	if err := k.writeMarks(ctx); err != nil {
+		return false, 0, err
 	}
 	for _, t := range journalled {
 		r := k.rows[t]

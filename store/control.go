@@ -83,6 +83,9 @@ type statements struct {
 	findRollout, addRollout, setRollout                    *sql.Stmt
 	putJournal, setMeta                                    *sql.Stmt
 	findReward, findRevision, putReward                    *sql.Stmt
+	findLearnerPost, putLearnerPost                        *sql.Stmt
+	markGroup, markSingle, unmarkSingle                    *sql.Stmt
+	reopenPins, rewardPins                                 *sql.Stmt
 
 	all []*sql.Stmt
 }
@@ -119,6 +122,13 @@ func prepareOn(ctx context.Context, db *sql.Conn) (*statements, error) {
 		{&s.findRevision, `SELECT reward_id, value FROM rewards WHERE rollout_key=? AND trace_id=? AND name=? AND source=? AND revision=?`},
 		{&s.putReward, `INSERT INTO rewards (reward_id, rollout_key, trace_id, name, source, revision, value, at, metadata, stored_at)
 			VALUES (?,?,?,?,?,?,?,?,?,?)`},
+		{&s.findLearnerPost, `SELECT content_hash FROM learner_posts WHERE trajectory_id = ? AND policy_version = ?`},
+		{&s.putLearnerPost, `INSERT OR REPLACE INTO learner_posts (trajectory_id, policy_version, content_hash, post_key, batch) VALUES (?,?,?,?,?)`},
+		{&s.markGroup, markGroupText},
+		{&s.markSingle, markSingleText},
+		{&s.unmarkSingle, unmarkSingleText},
+		{&s.reopenPins, reopenPinsText},
+		{&s.rewardPins, rewardPinsText},
 	} {
 		st, err := db.PrepareContext(ctx, p.text)
 		if err != nil {

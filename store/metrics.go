@@ -2,6 +2,10 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,6 +29,8 @@ type metrics struct {
 	drainSeconds   prometheus.Histogram
 	checkpoints    prometheus.Histogram
 	restarts       *prometheus.CounterVec
+	leases         *prometheus.CounterVec
+	ackedGroups    prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -51,14 +57,37 @@ func newMetrics() *metrics {
 		drainSeconds:   hist("drain_seconds", "Time of one drain.", seconds),
 		checkpoints:    hist("checkpoint_seconds", "Time of one checkpoint of the warehouse.", seconds),
 		restarts:       vec("warehouse_restarts_total", "Processes of the warehouse that were lost, by why.", "reason"),
+		leases:         vec("leases_total", "Leases opened, and what became of them.", "event"),
+		ackedGroups:    counter("acknowledged_groups_total", "Groups that a consumer acknowledged."),
 	}
 }
 
 // Collectors are the store's metrics, for a Prometheus registry.
 func (s *Store) Collectors() []prometheus.Collector {
 	m := s.metrics
-	return []prometheus.Collector{m.commits, m.commitSeconds, m.commitRequests, m.traces, m.tokensSent, m.tokensKept,
-		m.drains, m.drainRows, m.drainBytes, m.drainSeconds, m.checkpoints, m.restarts}
+	gauge := func(name, help, text string) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "icecore", Name: name, Help: help}, func() float64 {
+			return s.countUnsettled(text)
+		})
+	}
+	return []prometheus.Collector{
+		gauge("open_leases", "Leases that hold groups now.", `state = 'open' AND expires_at > ?`),
+		gauge("expired_leases", "Leases whose time passed, and whose groups nobody was given since.", `state = 'open' AND expires_at <= ?`),
+		m.commits, m.commitSeconds, m.commitRequests, m.traces, m.tokensSent, m.tokensKept,
+		m.drains, m.drainRows, m.drainBytes, m.drainSeconds, m.checkpoints, m.restarts, m.leases, m.ackedGroups}
+}
+
+// countUnsettled counts leases; not a number when the database does not answer.
+func (s *Store) countUnsettled(where string) float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), statusPatience)
+	defer cancel()
+	var n float64
+	err := s.control.read.QueryRowContext(ctx, `SELECT count(*) FROM leases WHERE settled_at = 0 AND `+where, s.now()).Scan(&n)
+	if err != nil {
+		s.log.Warn("metrics are incomplete", "err", fmt.Errorf("count leases: %w", err))
+		return math.NaN()
+	}
+	return n
 }
 
 func (m *metrics) committed(requests int, took time.Duration, err error) {
@@ -69,6 +98,19 @@ func (m *metrics) committed(requests int, took time.Duration, err error) {
 	m.commits.WithLabelValues("ok").Inc()
 	m.commitSeconds.Observe(took.Seconds())
 	m.commitRequests.Observe(float64(requests))
+}
+
+// ackedGroups counts groups; every other event is of a lease.
+const ackedGroups = "acknowledged groups"
+
+func (m *metrics) delivered(counts map[string]int64) {
+	for event, n := range counts {
+		if event == ackedGroups {
+			m.ackedGroups.Add(float64(n))
+		} else {
+			m.leases.WithLabelValues(event).Add(float64(n))
+		}
+	}
 }
 
 func (m *metrics) items(out []Outcome) {
@@ -113,6 +155,9 @@ type Status struct {
 	DiskBytes    map[string]int64  `json:"disk_bytes"`
 	HeadBytes    int64             `json:"tape_head_bytes"`
 	DuckDBMemory map[string]int64  `json:"duckdb_memory_bytes"`
+	// OpenLeases hold groups now; OldestLease is the one opened first, if any.
+	OpenLeases  int64        `json:"open_leases"`
+	OldestLease *OldestLease `json:"oldest_open_lease"`
 	// SetAside reports a warehouse file that could not be read at start.
 	SetAside string `json:"set_aside,omitempty"`
 }
@@ -144,6 +189,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 			st.DiskBytes[name] = info.Size()
 		}
 	}
+	if err := s.leaseStatus(ctx, &st); err != nil {
+		return st, err
+	}
 	if child, ok := s.warehouse.(*warehouse.Child); ok {
 		h := child.Health()
 		if st.Warehouse = &h; !h.Up {
@@ -158,6 +206,31 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		st.WarehouseError = err.Error()
 	}
 	return st, nil
+}
+
+// OldestLease is a lease as a status shows it. Times are RFC 3339.
+type OldestLease struct {
+	LeaseID   string `json:"lease_id"`
+	Consumer  string `json:"consumer"`
+	CreatedAt string `json:"created_at"`
+	ExpiresAt string `json:"expires_at"`
+}
+
+func (s *Store) leaseStatus(ctx context.Context, st *Status) error {
+	const open = ` FROM leases l JOIN consumers c ON c.consumer_key = l.consumer_key WHERE l.settled_at = 0 AND l.state = 'open' AND l.expires_at > ?`
+	var l OldestLease
+	var created, expires int64
+	err := s.control.read.QueryRowContext(ctx, `SELECT l.lease_id, c.name, l.created_at, l.expires_at, count(*) OVER ()`+open+
+		` ORDER BY l.created_at, l.lease_key LIMIT 1`, s.now()).Scan(&l.LeaseID, &l.Consumer, &created, &expires, &st.OpenLeases)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up the oldest lease: %w", err)
+	}
+	l.CreatedAt, l.ExpiresAt = FormatTime(created), FormatTime(expires)
+	st.OldestLease = &l
+	return nil
 }
 
 // statusPatience bounds the wait of a status for DuckDB.

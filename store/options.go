@@ -66,6 +66,9 @@ type Options struct {
 	// RebuildIndex makes Open rebuild the trace index, and what else of the
 	// control database the warehouse knows, from warehouse and journal.
 	RebuildIndex bool
+	// Clock is the wall clock by which rows are dated and leases expire. Default:
+	// time.Now.
+	Clock func() time.Time
 	// OnDrain is told the rollouts whose traces have become readable.
 	OnDrain func(rolloutKeys []int64)
 }
@@ -106,6 +109,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.CheckpointInterval == 0 {
 		o.CheckpointInterval = 30 * time.Second
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

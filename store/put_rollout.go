@@ -141,7 +141,7 @@ func (k *commit) putReward(ctx context.Context, w *trace.Reward) (Outcome, error
 	}
 	rewardRow(k.to(tableRewards), w, r.Key, r.ID, k.now, k.batch)
 	o.Status = Stored
-	return o, nil
+	return o, k.markRewarded(ctx, r, w)
 }
 
 // rewardRow appends a reward to the warehouse's table.

@@ -278,12 +278,15 @@ func (r *VersionRange) Widen(c *Call) {
 		spans = []trace.VersionSpan{{Version: *c.PolicyVersion}}
 	}
 	for _, s := range spans {
-		v := s.Version
-		if r.Min == nil || v < *r.Min {
-			r.Min = &v
-		}
-		if r.Max == nil || v > *r.Max {
-			r.Max = &v
-		}
+		r.include(s.Version)
+	}
+}
+
+func (r *VersionRange) include(v int64) {
+	if r.Min == nil || v < *r.Min {
+		r.Min = &v
+	}
+	if r.Max == nil || v > *r.Max {
+		r.Max = &v
 	}
 }

@@ -32,7 +32,7 @@ func (s *Store) rebuild(ctx context.Context, lost, stale bool) error {
 	defer tx.Rollback() //nolint:errcheck // after a commit this does nothing
 	b := &rebuilder{s: s, tx: tx, lost: lost, stale: stale}
 	for _, step := range []func(context.Context) error{
-		b.salvage, b.rollouts, b.rewards, b.traces, b.counts, b.counters, b.republish,
+		b.salvage, b.rollouts, b.rewards, b.traces, b.learnerPosts, b.counts, b.counters, b.groups, b.republish,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("rebuild index: %w", err)
@@ -208,6 +208,7 @@ func (b *rebuilder) counters(ctx context.Context) error {
 		"next_trace":   `SELECT max(trace_key) FROM ice.traces`,
 		"next_tape":    `SELECT max(tape_key) FROM ice.tapes`,
 		"next_rollout": `SELECT max(rollout_key) FROM ice.rollouts`,
+		"next_post":    `SELECT max(post_key) FROM ice.learner_posts`,
 	} {
 		n, err := b.s.wh().Int(ctx, text)
 		if err != nil {

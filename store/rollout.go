@@ -45,6 +45,8 @@ type Rollout struct {
 	fromTraces map[string]carried
 	dirty      bool
 	published  bool
+	// savedGroup is the group that the control database has it in.
+	savedGroup string
 }
 
 // Complete says that the rollout is finished and no announced call is missing.

@@ -67,6 +67,9 @@ func (b *rebuilder) salvage(ctx context.Context) error {
 			}
 		}
 	}
+	if err := s.learnerPosts(ctx, batches); err != nil {
+		return err
+	}
 	if len(s.dropped) > 0 {
 		s.s.log.Error("traces in the journal go on from ids that are lost; they are no longer known", "traces", len(s.dropped))
 	}

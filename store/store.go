@@ -30,6 +30,7 @@ type Store struct {
 	committer *committer
 	drainer   *drainer
 	metrics   *metrics
+	groups    *broadcast
 	report    string
 
 	background sync.WaitGroup
@@ -68,7 +69,8 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
 	}
-	s := &Store{opts: opts, log: opts.Log, heads: newHeadCache(), metrics: newMetrics()}
+	s := &Store{opts: opts, log: opts.Log, heads: newHeadCache(), metrics: newMetrics(),
+		groups: newBroadcast()}
 	if s.lock, err = lockDir(opts.Dir, opts.Owner); err != nil {
 		return nil, err
 	}
@@ -101,6 +103,9 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 	s.start()
 	return s, nil
 }
+
+// now is the wall clock, in microseconds.
+func (s *Store) now() int64 { return s.opts.Clock().UnixMicro() }
 
 // resume tells the drainer where the two databases stand.
 func (s *Store) resume(ctx context.Context) error {
@@ -201,6 +206,15 @@ func (s *Store) NewestBatch() int64 {
 
 // ErrDiskFull says that free space is below the floor, or ran out.
 var ErrDiskFull = errors.New("too little disk space is left")
+
+// diskFull makes an error of a database whose disk is full known as such; SQLite
+// says so only in words.
+func diskFull(err error) error {
+	if err == nil || errors.Is(err, ErrDiskFull) || !errors.Is(err, unix.ENOSPC) && !strings.Contains(err.Error(), "disk is full") {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDiskFull, err)
+}
 
 // freeSpace remembers the free space for a moment, so that commits do not ask
 // for it each time.

@@ -89,6 +89,15 @@ var (
 		column{"trace_id", text}, column{"name", text}, column{"source", text},
 		column{"revision", i64}, column{"value", f64}, column{"rewarded_at", micros},
 		column{"metadata", text}, column{"stored_at", micros}, column{"batch", i64})
+	tableLearnerPosts = newTable("learner_posts",
+		column{"post_key", i64}, column{"rollout_key", i64}, column{"rollout_id", text},
+		column{"trajectory_id", text}, column{"policy", text}, column{"policy_version", i64},
+		column{"content_hash", blob}, column{"length", i32}, column{"trained_tokens", i32},
+		column{"known_tokens", i32}, column{"policy_version_min", i64}, column{"policy_version_max", i64},
+		column{"posted_at", micros}, column{"batch", i64})
+	tableLearnerChunks = newTable("learner_logprob_chunks",
+		column{"post_key", i64}, column{"rollout_key", i64}, column{"trace_key", i64},
+		column{"span_start", i32}, column{"start", i32}, column{"logprobs", floats}, column{"batch", i64})
 	tableDrains      = newTable("drains", column{"last_batch", i64}, column{"drained_at", micros})
 	tableGenerations = newTable("generations",
 		column{"generation", i64}, column{"rollout_key", i64}, column{"policy", text},
@@ -109,7 +118,7 @@ var (
 
 // journalled are the tables that reach the warehouse through the journal.
 var journalled = []*table{tableTraces, tableTapes, tableTapeChunks, tableLogprobChunks,
-	tableBodies, tableRollouts, tableRewards}
+	tableBodies, tableRollouts, tableRewards, tableLearnerPosts, tableLearnerChunks}
 
 // rows gathers rows of one table. Its methods append the next column of the
 // current row, in order.

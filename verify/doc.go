@@ -21,5 +21,6 @@
 //	merges     published merges are complete, named and counted right
 //	faithful   every span stands after exactly the prompt it was sampled from
 //	conserved  every sampled token is trained once or has one other disposition
+//	learner    log-probs of learners are there whole, lie on their traces' places, and are indexed
 //	policy     dispositions, boundaries and rows, computed anew from the law
 package verify

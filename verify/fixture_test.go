@@ -83,8 +83,13 @@ func (x *fixture) fill() error {
 	f.synthetic()
 	f.drain()
 	f.merge()
+	f.learn(7, -1)
+	f.learn(7, -2)
+	f.learn(8, -1)
 	f.do(f.put(f.made("late", 7, []int32{900, 901}, []int32{902}))) // merges are behind now
 	f.drain()
+	f.learn(9, -1)
+	f.deliver()
 	f.do(f.put(f.made("undrained", 0, []int32{5}, []int32{6})))
 	f.do(func() error {
 		_, _, err := s.PutRewards(ctx, []*trace.Reward{{RewardID: "undrained", RolloutID: "made", Name: "outcome", Value: 1, Revision: 9}})
@@ -104,6 +109,8 @@ type filler struct {
 	s     *store.Store
 	batch int64
 	err   error
+	// leased is a rollout of the newest lease.
+	leased string
 }
 
 func (f *filler) do(err error) {
@@ -284,6 +291,76 @@ func (f *filler) synthetic() {
 	f.batch = max(f.batch, batch)
 }
 
+// deliver gives groups to a learner: one lease is acknowledged, one in part, one
+// lost to it; one group is skipped, and one still waits.
+func (f *filler) deliver() {
+	for i := range 4 {
+		f.alone(fmt.Sprint("alone-", i))
+	}
+	lost := f.lease("step-0", 1, 1)
+	_, err := f.s.ReturnLease(f.ctx, lost, 0, "no memory")
+	f.do(err)
+	_, err = f.s.AckLease(f.ctx, f.lease("step-1", 1, 1), nil, nil)
+	f.do(err)
+	_, err = f.s.AckLease(f.ctx, f.lease("step-2", 2, 2), []int{0}, nil)
+	f.do(err)
+	list, _, err := f.s.Candidates(f.ctx, "learner")
+	f.do(err)
+	if f.err == nil {
+		f.do(f.s.SkipGroups(f.ctx, "learner", []store.Skip{{Key: list[0].Key, Reason: "stale"}}))
+	}
+	f.alone("waiting")
+	_, _, err = f.s.Candidates(f.ctx, "learner") // sums
+	f.do(err)
+	// What was leased as the last is rewarded anew.
+	_, batch, err := f.s.PutRewards(f.ctx, []*trace.Reward{{RewardID: "anew", RolloutID: f.leased, Name: "outcome", Revision: 99}})
+	f.do(err)
+	f.batch = max(f.batch, batch)
+	f.drain()
+}
+
+// alone makes a rollout that is a group by itself.
+func (f *filler) alone(id string) {
+	_, _, batch, err := f.s.FinishRollout(f.ctx, id, &trace.Finish{Status: "failed"})
+	f.do(err)
+	f.batch = max(f.batch, batch)
+}
+
+// lease leases the oldest groups, each in a shard.
+func (f *filler) lease(key string, groups, shards int) string {
+	list, _, err := f.s.Candidates(f.ctx, "learner")
+	f.do(err)
+	n := store.NewLease{Consumer: "learner", Key: key, Plan: []byte("plan"), Shards: shards, Seconds: 3600}
+	for i, c := range list {
+		if f.err != nil || i == groups {
+			break
+		}
+		rollouts, err := f.s.GroupRollouts(f.ctx, []int64{c.Key})
+		f.do(err)
+		g := store.LeasedGroup{Key: c.Key, Shards: []int{i % shards}}
+		for _, r := range rollouts[c.Key] {
+			p := store.Pin{Rollout: r.Key, LastBatch: r.LastBatch}
+			rewards, err := f.s.Rewards(f.ctx, []int64{r.Key})
+			f.do(err)
+			for _, w := range rewards[r.Key] {
+				if w.Name == "outcome" {
+					p.RewardID = w.RewardID
+				}
+			}
+			g.Pins, f.leased = append(g.Pins, p), r.ID
+		}
+		n.Groups = append(n.Groups, g)
+	}
+	if f.err != nil {
+		return ""
+	}
+	l, err := f.s.OpenLease(f.ctx, n)
+	if f.do(err); err != nil {
+		return ""
+	}
+	return l.ID
+}
+
 func (f *filler) merge() {
 	if f.err != nil {
 		return
@@ -305,6 +382,33 @@ func (f *filler) merge() {
 		{Name: merge.PolarCompat, EndOfTurn: &end}} {
 		f.do(p.Ensure(f.ctx, keys, policy))
 	}
+}
+
+// learn has a version of a learner say v of every second token of the row that
+// ends with b.
+func (f *filler) learn(version int64, v float32) {
+	if f.err != nil {
+		return
+	}
+	id := merge.TrajectoryID("made", merge.Policy{Name: merge.StrictTree}, "b")
+	found, err := f.s.FindTrajectories(f.ctx, []string{id})
+	f.do(err)
+	if f.err != nil || len(found[id]) != 1 {
+		f.do(fmt.Errorf("%d rows are called %s", len(found[id]), id))
+		return
+	}
+	row := found[id][0]
+	l := &trace.LearnerLogprobs{TrajectoryID: id, PolicyVersion: version, Logprobs: &trace.Logprobs{}}
+	for i := range row.Length {
+		if i%2 == 0 {
+			l.Logprobs.AppendUnknown()
+		} else {
+			l.Logprobs.Append(v)
+		}
+	}
+	_, batch, err := f.s.PutLearnerLogprobs(f.ctx, []*store.LearnerPost{{LearnerLogprobs: l, Row: row, Trained: row.Trained}})
+	f.do(err)
+	f.batch = max(f.batch, batch)
 }
 
 // copyDir copies the files of a data directory, as a crash would leave them.

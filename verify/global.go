@@ -8,7 +8,8 @@ import (
 )
 
 // drainedTables are the warehouse tables that the journal feeds.
-var drainedTables = []string{"traces", "tapes", "tape_chunks", "logprob_chunks", "bodies", "rollouts", "rewards"}
+var drainedTables = []string{"traces", "tapes", "tape_chunks", "logprob_chunks", "bodies", "rollouts", "rewards",
+	"learner_posts", "learner_logprob_chunks"}
 
 // drains finds out how far the warehouse is, and that no row is further.
 func (v *run) drains(ctx context.Context) error {
@@ -64,7 +65,8 @@ func (v *run) counters(ctx context.Context) error {
 	}
 	err := snapshot(ctx, v.src.Warehouse, func(q querier) error {
 		texts := []string{"next_batch", `SELECT max(last_batch) FROM ice.drains`,
-			"next_trace", `SELECT max(trace_key) FROM ice.traces`, "next_tape", `SELECT max(tape_key) FROM ice.tapes`}
+			"next_trace", `SELECT max(trace_key) FROM ice.traces`, "next_tape", `SELECT max(tape_key) FROM ice.tapes`,
+			"next_post", `SELECT max(post_key) FROM ice.learner_posts`}
 		for _, t := range drainedTables {
 			texts = append(texts, "next_batch", `SELECT max(batch) FROM ice.`+t, "next_rollout", `SELECT max(rollout_key) FROM ice.`+t)
 		}
@@ -76,11 +78,12 @@ func (v *run) counters(ctx context.Context) error {
 	return snapshot(ctx, v.src.Control, func(q querier) error {
 		err := ask(q, "next_batch", `SELECT max(batch) FROM journal`, "next_batch", `SELECT max(batch) FROM trace_index`,
 			"next_batch", `SELECT max(last_batch) FROM rollouts`, "next_trace", `SELECT max(trace_key) FROM trace_index`,
-			"next_rollout", `SELECT max(rollout_key) FROM rollouts`, "next_rollout", `SELECT max(rollout_key) FROM trace_index`)
+			"next_rollout", `SELECT max(rollout_key) FROM rollouts`, "next_rollout", `SELECT max(rollout_key) FROM trace_index`,
+			"next_post", `SELECT max(post_key) FROM learner_posts`)
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{"next_batch", "next_trace", "next_tape", "next_rollout"} {
+		for _, name := range []string{"next_batch", "next_trace", "next_tape", "next_rollout", "next_post"} {
 			next, err := q.int(ctx, `SELECT max(value) FROM meta WHERE key = ?`, name)
 			if err != nil {
 				return err
@@ -100,7 +103,7 @@ func (v *run) duplicateKeys(ctx context.Context) error {
 	return snapshot(ctx, v.src.Warehouse, func(q querier) error {
 		for _, k := range []struct{ check, table, key string }{
 			{checkTraces, "traces", "trace_key"}, {checkTraces, "traces", "trace_id"},
-			{checkTapes, "tapes", "tape_key"},
+			{checkTapes, "tapes", "tape_key"}, {checkLearner, "learner_posts", "post_key"},
 		} {
 			err := q.each(ctx, func(s scan) error {
 				var key string
@@ -123,7 +126,7 @@ func (v *run) duplicateKeys(ctx context.Context) error {
 // control checks what the control database says about itself, in one moment.
 func (v *run) control(ctx context.Context) error {
 	return snapshot(ctx, v.src.Control, func(q querier) error {
-		for _, step := range []func(context.Context, querier) error{v.indexCounts, v.rolloutCounts, v.intents} {
+		for _, step := range []func(context.Context, querier) error{v.indexCounts, v.rolloutCounts, v.intents, v.delivery} {
 			if err := step(ctx, q); err != nil {
 				return err
 			}

@@ -54,22 +54,27 @@ type Report struct {
 
 // Names of the checks.
 const (
-	checkTapes     = "tapes"
-	checkTraces    = "traces"
-	checkLogprobs  = "logprobs"
-	checkBodies    = "bodies"
-	checkContent   = "content"
-	checkIndex     = "index"
-	checkJournal   = "journal"
-	checkDrains    = "drains"
-	checkCounters  = "counters"
-	checkRollouts  = "rollouts"
-	checkRewards   = "rewards"
-	checkIntents   = "intents"
-	checkMerges    = "merges"
-	checkFaithful  = "faithful"
-	checkConserved = "conserved"
-	checkPolicy    = "policy"
+	checkTapes      = "tapes"
+	checkTraces     = "traces"
+	checkLogprobs   = "logprobs"
+	checkBodies     = "bodies"
+	checkContent    = "content"
+	checkIndex      = "index"
+	checkJournal    = "journal"
+	checkDrains     = "drains"
+	checkCounters   = "counters"
+	checkRollouts   = "rollouts"
+	checkRewards    = "rewards"
+	checkIntents    = "intents"
+	checkMerges     = "merges"
+	checkFaithful   = "faithful"
+	checkConserved  = "conserved"
+	checkPolicy     = "policy"
+	checkGroups     = "groups"
+	checkLeases     = "leases"
+	checkDeliveries = "delivery"
+	checkPins       = "pins"
+	checkLearner    = "learner"
 )
 
 func newReport(maxFindings int) *Report {
@@ -90,6 +95,11 @@ func newReport(maxFindings int) *Report {
 		{Name: checkFaithful, What: "spans: stand after exactly the prompt they were sampled from"},
 		{Name: checkConserved, What: "merges: every sampled token is accounted for once"},
 		{Name: checkPolicy, What: "merges: the law, computed anew, gives the same"},
+		{Name: checkGroups, What: "groups: are known, and sums that are not stale are right"},
+		{Name: checkLeases, What: "leases: state, shards and groups agree"},
+		{Name: checkDeliveries, What: "groups of consumers: acknowledged when all their shards are"},
+		{Name: checkLearner, What: "learners' log-probs: whole, on their traces' places, indexed"},
+		{Name: checkPins, What: "delivered rollouts: exist, are given out once, changes are seen"},
 	}}
 }
 

@@ -72,6 +72,7 @@ func Run(ctx context.Context, src Source, opts Options) (*Report, error) {
 		{"control database", v.control},
 		{"journal", v.journal},
 		{"merge tables", v.strayMerges},
+		{"learners' posts", v.learnerIndex},
 		{"rollouts", v.walk},
 	} {
 		if err := step.do(ctx); err != nil {

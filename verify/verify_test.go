@@ -26,7 +26,7 @@ func TestCleanDataIsOK(t *testing.T) {
 			require.Empty(t, r.Findings)
 			require.Equal(t, total, done)
 			require.Equal(t, r.Rollouts, done)
-			require.EqualValues(t, 33, r.Rollouts)
+			require.EqualValues(t, 38, r.Rollouts)
 			for _, c := range r.Checks {
 				if c.Name != checkJournal || name == "killed" {
 					require.NotZero(t, c.Checked, c.Name)

@@ -99,6 +99,8 @@ func (v *run) weigh(ctx context.Context) ([]weight, error) {
 			UNION ALL SELECT rollout_key, 4 * len(logprobs) FROM ice.logprob_chunks WHERE batch <= $1
 			UNION ALL SELECT rollout_key, raw_bytes // 16 FROM ice.bodies WHERE batch <= $1
 			UNION ALL SELECT rollout_key, 128 FROM ice.traces WHERE batch <= $1
+			UNION ALL SELECT rollout_key, 4 * len(logprobs) FROM ice.learner_logprob_chunks WHERE batch <= $1
+			UNION ALL SELECT rollout_key, 64 FROM ice.learner_posts WHERE batch <= $1
 			UNION ALL SELECT rollout_key, 0 FROM ice.tapes WHERE batch <= $1
 			UNION ALL SELECT rollout_key, 0 FROM ice.rollouts WHERE batch <= $1
 			UNION ALL SELECT rollout_key, 0 FROM ice.rewards WHERE batch <= $1
@@ -125,7 +127,7 @@ func (v *run) page(ctx context.Context, p *page) error {
 		}
 		err := snapshot(ctx, v.src.Warehouse, func(q querier) error {
 			for _, load := range []func(context.Context, querier, *page) error{
-				v.loadStates, v.loadRewards, v.loadTapes, v.loadTraces, v.loadLogprobs, v.loadBodies, v.loadMerges,
+				v.loadStates, v.loadRewards, v.loadTapes, v.loadTraces, v.loadLogprobs, v.loadBodies, v.loadMerges, v.loadLearner,
 			} {
 				if err := load(ctx, q, p); err != nil {
 					return err
