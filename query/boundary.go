@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"icecore/merge"
+	"icecore/merge/pass"
 	"icecore/problem"
 	"icecore/query/enginebody"
 	"icecore/store"
@@ -41,7 +42,7 @@ type inspection struct {
 	finish   enginebody.Finish
 	// published is the stored merge of the trace, remade the same made again.
 	published *store.PublishedTrace
-	remade    *merged
+	remade    *pass.Merged
 }
 
 // boundary follows one sampled response from the engine's body to the delivered

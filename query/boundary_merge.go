@@ -12,6 +12,7 @@ import (
 
 	"icecore/merge"
 	"icecore/merge/pass"
+	"icecore/query/trajectory"
 	"icecore/store"
 	"icecore/trace"
 )
@@ -60,13 +61,14 @@ func (i *inspection) anew(ctx context.Context) error {
 
 // keeper is a sink that remembers the merge which a row was made of.
 type keeper struct {
-	sink
-	made *merged
+	trajectory.Sink
+	made *pass.Merged
 }
 
-func (k *keeper) row(r *row, of *planRollout) error {
-	k.made = r.m
-	return k.sink.row(r, of)
+// Row implements trajectory.Sink.
+func (k *keeper) Row(r *trajectory.Row, w *trajectory.Want, of *trajectory.Rollout) error {
+	k.made = r.Merged()
+	return k.Sink.Row(r, w, of)
 }
 
 // publish has the rollout merged and reads what that made of the trace. Between
@@ -182,11 +184,12 @@ func (i *inspection) row(ctx context.Context) error {
 		return fmt.Errorf("row %d, in which the trace is said to be trained, is not published", i.published.Row)
 	}
 	var out bytes.Buffer
-	p := &plan{selection: selection{policy: i.policy}, rows: []planned{{i.place.RolloutKey, into.Through, into.Row, into.Length, into.TrainedTokens}},
-		rollouts: map[int64]*planRollout{i.place.RolloutKey: {Rollout: store.Rollout{Key: i.place.RolloutKey, ID: i.answer.RolloutID}, rows: 1}},
-		tokens:   int64(into.Length), trained: int64(into.TrainedTokens)}
-	k := &keeper{sink: newArrowSink(&out, p, "")}
-	if err := i.a.send(ctx, p, k); err != nil {
+	key := i.place.RolloutKey
+	p := &trajectory.Plan{Policy: i.policy,
+		Wants:    []trajectory.Want{{Rollout: key, Through: into.Through, Row: into.Row, Length: into.Length}},
+		Rollouts: map[int64]*trajectory.Rollout{key: {Rollout: store.Rollout{Key: key, ID: i.answer.RolloutID}, Rows: 1}}}
+	k := &keeper{Sink: trajectory.NewArrow(&out, trace.TrajectorySchema, nil, "")}
+	if err := trajectory.Send(ctx, i.a.s, p, k); err != nil {
 		return err
 	}
 	i.remade = k.made

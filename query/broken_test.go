@@ -46,6 +46,9 @@ func (b *breaking) LoadCalls(ctx context.Context, keys []int64, through int64) (
 	return calls, err
 }
 
+// loadRollouts is how many rollouts an export reads at once.
+const loadRollouts = 64
+
 // serveBroken serves three loads of rollouts from a real store whose at-th load
 // goes wrong.
 func serveBroken(t *testing.T, at int64, lie bool) string {
@@ -99,7 +102,7 @@ func TestBrokenExport(t *testing.T) {
 			require.Equal(t, http.StatusOK, resp.StatusCode)
 			require.Equal(t, "192", resp.Header.Get("Icecore-Rows"))
 			require.Empty(t, resp.Trailer.Get("Icecore-Complete"))
-			require.True(t, bytes.HasSuffix(body, []byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0x80}), "the poison came")
+			require.True(t, bytes.HasSuffix(body, []byte{0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), "the poison came")
 
 			// The bytes alone, as from a connection that closed well.
 			rows, err := arrowRows(body)

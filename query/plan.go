@@ -11,6 +11,7 @@ import (
 	"icecore/merge"
 	"icecore/merge/pass"
 	"icecore/problem"
+	"icecore/query/trajectory"
 	"icecore/store"
 )
 
@@ -79,33 +80,14 @@ func selectionOf(c echo.Context) (sel selection, err error) {
 	return sel, err
 }
 
-// planned is one row to send. Through says which traces its merge saw, so that
-// the same row can be made again whatever comes meanwhile.
-type planned struct {
-	rollout int64
-	through int64
-	row     int
-	length  int
-	trained int
-}
-
 // plan is a whole export before its first byte: everything that is counted in
 // advance.
 type plan struct {
 	selection
-	rows     []planned
-	rollouts map[int64]*planRollout
-	tokens   int64
-	trained  int64
-	next     string
-}
-
-// planRollout is what delivery says of a row's rollout.
-type planRollout struct {
-	store.Rollout
-	rows    int
+	trajectory.Plan
+	tokens  int64
 	trained int64
-	reward  *float64
+	next    string
 }
 
 // planPage is how many rollouts are looked at together.
@@ -113,7 +95,7 @@ const planPage = 512
 
 // plan lists the rows that sel selects, merging first what is not merged.
 func (a *API) plan(ctx context.Context, sel selection) (*plan, error) {
-	p := &plan{selection: sel, rollouts: map[int64]*planRollout{}}
+	p := &plan{selection: sel, Plan: trajectory.Plan{Policy: sel.policy, Rollouts: map[int64]*trajectory.Rollout{}}}
 	if err := a.s.WaitDrained(ctx, a.s.NewestBatch()); err != nil {
 		return nil, err
 	}
@@ -140,10 +122,10 @@ func (a *API) planRollouts(ctx context.Context, p *plan, list []store.Rollout) (
 	for i := range list {
 		keys[i] = list[i].Key
 	}
-	if err := a.m.Ensure(ctx, keys, p.policy); err != nil {
+	if err := a.m.Ensure(ctx, keys, p.Policy); err != nil {
 		return false, err
 	}
-	rows, err := a.s.MergedRows(ctx, keys, p.policy.String())
+	rows, err := a.s.MergedRows(ctx, keys, p.Policy.String())
 	if err != nil {
 		return false, err
 	}
@@ -155,23 +137,23 @@ func (a *API) planRollouts(ctx context.Context, p *plan, list []store.Rollout) (
 		return false, err
 	}
 	for i := range list {
-		p.rollouts[list[i].Key] = &planRollout{Rollout: list[i], reward: outcome(rewards[list[i].Key])}
+		p.Rollouts[list[i].Key] = &trajectory.Rollout{Rollout: list[i], Reward: outcome(rewards[list[i].Key])}
 	}
 	for _, r := range rows {
-		k := p.rollouts[r.RolloutKey]
-		k.rows++
-		k.trained += int64(r.TrainedTokens)
+		k := p.Rollouts[r.RolloutKey]
+		k.Rows++
+		k.Trained += int64(r.TrainedTokens)
 	}
 	for _, r := range rows {
 		if r.RolloutKey == p.after.rollout && r.Row <= p.after.row || !p.wants(&r) {
 			continue
 		}
-		if p.limit > 0 && int64(len(p.rows)) == p.limit {
-			last := p.rows[len(p.rows)-1]
-			p.next = position{last.rollout, last.row, last.through}.String()
+		if p.limit > 0 && int64(len(p.Wants)) == p.limit {
+			last := p.Wants[len(p.Wants)-1]
+			p.next = position{last.Rollout, last.Row, last.Through}.String()
 			return true, nil
 		}
-		p.rows = append(p.rows, planned{r.RolloutKey, r.Through, r.Row, r.Length, r.TrainedTokens})
+		p.Wants = append(p.Wants, trajectory.Want{Rollout: r.RolloutKey, Through: r.Through, Row: r.Row, Length: r.Length, InRollout: r.Row})
 		p.tokens += int64(r.Length)
 		p.trained += int64(r.TrainedTokens)
 	}
@@ -189,10 +171,10 @@ func (a *API) asBegun(ctx context.Context, p *plan, rows []store.MergedRow) ([]s
 	if err != nil {
 		return nil, err
 	}
-	m := pass.Run(calls[0], p.policy)
+	m := pass.Run(calls[0], p.Policy)
 	begun := make([]store.MergedRow, len(m.Result.Trajectories))
 	for i, t := range m.Result.Trajectories {
-		lo, hi := (&row{m: m, spans: m.Result.Spans(i)}).versions()
+		lo, hi := trajectory.New(m, "", i, nil).Versions()
 		begun[i] = store.MergedRow{RolloutKey: p.after.rollout, Through: p.after.through, Row: i, Length: t.Length,
 			TrainedTokens: t.TrainedTokens, VersionMin: lo, VersionMax: hi}
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"icecore/merge"
+	"icecore/merge/pass"
 	"icecore/problem"
+	"icecore/query/trajectory"
 	"icecore/store"
 	"icecore/trace"
 	"icecore/wire"
@@ -267,9 +269,9 @@ func (a *API) rolloutTrajectories(c echo.Context) error {
 	if err != nil {
 		return fault(err)
 	}
-	out := append([]byte(`{"rollout_id":`), quoted(r.ID)...)
+	out := append([]byte(`{"rollout_id":`), trajectory.Quoted(r.ID)...)
 	out = append(out, `,"policy":`...)
-	out = append(out, quoted(p.Name)...)
+	out = append(out, trajectory.Quoted(p.Name)...)
 	if p.EndOfTurn != nil {
 		out = append(out, `,"end_of_turn":`...)
 		out = strconv.AppendInt(out, int64(*p.EndOfTurn), 10)
@@ -279,39 +281,38 @@ func (a *API) rolloutTrajectories(c echo.Context) error {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		row := newRow(m, r.ID, p, i, logprobs)
-		out = append(row.appendTokens(append(out, '{'), nil), '}')
+		out = append(trajectory.New(m, r.ID, i, logprobs).AppendJSON(append(out, '{'), nil), '}')
 	}
 	out = appendDispositions(append(out, `],"dispositions":{`...), m)
 	out = appendBoundaries(append(out, `},"boundaries":[`...), m)
 	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(out, "]}\n"...))
 }
 
-func traceName(m *merged, call int) []byte {
+func traceName(m *pass.Merged, call int) []byte {
 	if call == merge.None {
 		return []byte("null")
 	}
-	return quoted(m.Calls.Calls[call].TraceID)
+	return trajectory.Quoted(m.Calls.Calls[call].TraceID)
 }
 
-func appendDispositions(out []byte, m *merged) []byte {
+func appendDispositions(out []byte, m *pass.Merged) []byte {
 	for i, call := range m.Result.Order {
 		if i > 0 {
 			out = append(out, ',')
 		}
 		out = append(append(out, traceName(m, call)...), ':')
-		out = append(out, quoted(string(m.Result.Nodes[call].Disposition))...)
+		out = append(out, trajectory.Quoted(string(m.Result.Nodes[call].Disposition))...)
 	}
 	return out
 }
 
-func appendBoundaries(out []byte, m *merged) []byte {
+func appendBoundaries(out []byte, m *pass.Merged) []byte {
 	for i, b := range m.Result.Boundaries {
 		if i > 0 {
 			out = append(out, ',')
 		}
 		out = append(append(out, `{"trace_id":`...), traceName(m, b.Call)...)
-		out = append(append(out, `,"kind":`...), quoted(string(b.Kind))...)
+		out = append(append(out, `,"kind":`...), trajectory.Quoted(string(b.Kind))...)
 		out = append(append(out, `,"nearest":`...), traceName(m, b.Nearest)...)
 		out = strconv.AppendInt(append(out, `,"shared":`...), int64(b.Shared), 10)
 		out = append(out, '}')

@@ -33,6 +33,7 @@ const (
 	CodeTooManyTokens      Code = "too_many_tokens"      // prompt and response exceed the token limit
 	CodeBodyTooLarge       Code = "body_too_large"       // request or response exceeds the body limit
 	CodeUnknownPrefix      Code = "unknown_prefix"       // prompt_prefix cannot be resolved
+	CodeUnknownTrajectory  Code = "unknown_trajectory"   // no merge made a row of that trajectory_id
 	CodePromptHashMismatch Code = "prompt_hash_mismatch" // prompt_hash is not that of the prompt
 	CodeConflict           Code = "conflict"             // the same id is stored with other content
 )

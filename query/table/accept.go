@@ -96,3 +96,22 @@ func FirstCodec(list string) string {
 	}
 	return ""
 }
+
+// AcceptsArrow reports whether an Arrow stream is acceptable by the Accept headers
+// of a request, for a path that has nothing else, and with which buffer
+// compression. No header accepts everything.
+func AcceptsArrow(headers []string) (codec string, ok bool) {
+	text := strings.Join(headers, ",")
+	if strings.TrimSpace(text) == "" {
+		return "", true
+	}
+	ranges := parseAccept(text)
+	place, found := mostSpecific(ranges, Arrow)
+	if !found || ranges[place].q == 0 {
+		return "", false
+	}
+	if ranges[place].media != Arrow {
+		return "", true
+	}
+	return FirstCodec(ranges[place].params["codecs"]), true
+}

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -63,11 +64,14 @@ func CodecOptions(codec string) []ipc.Option {
 	return nil
 }
 
-// Poison writes a message header of negative length behind an Arrow stream that
-// cannot be finished. Some readers take a stream without its end marker for a
-// whole one; none takes this.
+// Poison writes, behind an Arrow stream that cannot be finished, the beginning of
+// a message of which most is missing. Some readers take a stream without its end
+// marker for a whole one, and apache-arrow for JavaScript takes a negative length
+// for an end; a description that breaks off is refused by all, and so is its
+// content, which is no flatbuffer.
 func Poison(w io.Writer) {
 	bad := binary.LittleEndian.AppendUint32(nil, 0xffffffff)
-	bad = binary.LittleEndian.AppendUint32(bad, 0x80000001)
+	bad = binary.LittleEndian.AppendUint32(bad, 1<<16)
+	bad = append(bad, bytes.Repeat([]byte{0xff}, 8)...)
 	_, _ = w.Write(bad) // the connection is broken next, whatever comes of this
 }

@@ -1,4 +1,4 @@
-package query
+package trajectory
 
 import (
 	"slices"
@@ -30,11 +30,13 @@ const (
 	longColumns = 3
 )
 
-// shortSchema is the schema without the long columns.
-var shortSchema = arrow.NewSchema(slices.Delete(slices.Clone(trace.TrajectorySchema.Fields()), firstLong, firstLong+longColumns), nil)
+// shortSchema is a schema without the long columns.
+func shortSchema(fields []arrow.Field) *arrow.Schema {
+	return arrow.NewSchema(slices.Delete(slices.Clone(fields), firstLong, firstLong+longColumns), nil)
+}
 
 // add appends one row.
-func (l *longLists) add(r *row) {
+func (l *longLists) add(r *Row) {
 	if len(l.offsets) == 0 {
 		l.offsets = append(l.offsets, 0)
 	}
@@ -52,7 +54,7 @@ func (l *longLists) add(r *row) {
 				l.mask[j] = 1
 			}
 		}
-		nulls -= l.addLogprobs(from+span.Start, r.spanLogprobs(i))
+		nulls -= l.addLogprobs(from+span.Start, r.Logprobs(i))
 	}
 	l.nulls += nulls
 }
@@ -84,9 +86,9 @@ func extend[T int8 | float32 | byte](s []T, n int) []T {
 	return s
 }
 
-// into puts the long columns among the others and forgets the rows. The batch
-// must be written before the next row is added.
-func (l *longLists) into(short arrow.RecordBatch) arrow.RecordBatch {
+// into puts the long columns among the others, which makes a batch of schema, and
+// forgets the rows. The batch must be written before the next row is added.
+func (l *longLists) into(schema *arrow.Schema, short arrow.RecordBatch) arrow.RecordBatch {
 	rows := int(short.NumRows())
 	list := func(field arrow.Field, values *memory.Buffer, known []byte, nulls int) arrow.Array {
 		elem := field.Type.(*arrow.ListType).Elem()
@@ -101,13 +103,13 @@ func (l *longLists) into(short arrow.RecordBatch) arrow.RecordBatch {
 		defer data.Release()
 		return array.NewListData(data)
 	}
-	fields := trace.TrajectorySchema.Fields()[firstLong : firstLong+longColumns]
+	fields := schema.Fields()[firstLong : firstLong+longColumns]
 	long := []arrow.Array{
 		list(fields[0], memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(l.tokens)), nil, 0),
 		list(fields[1], memory.NewBufferBytes(arrow.Int8Traits.CastToBytes(l.mask)), nil, 0),
 		list(fields[2], memory.NewBufferBytes(arrow.Float32Traits.CastToBytes(l.logprobs)), l.known, l.nulls),
 	}
-	rec := array.NewRecordBatch(trace.TrajectorySchema, slices.Insert(slices.Clone(short.Columns()), firstLong, long...), int64(rows))
+	rec := array.NewRecordBatch(schema, slices.Insert(slices.Clone(short.Columns()), firstLong, long...), int64(rows))
 	for _, c := range long {
 		c.Release()
 	}

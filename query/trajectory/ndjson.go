@@ -1,4 +1,4 @@
-package query
+package trajectory
 
 import (
 	"fmt"
@@ -8,22 +8,26 @@ import (
 	"icecore/store"
 )
 
-// ndjsonSink writes one JSON object per row, with the columns of the Arrow
-// schema.
-type ndjsonSink struct {
+// NDJSON writes one JSON object per row, with the columns of
+// trace.TrajectorySchema.
+type NDJSON struct {
 	w   io.Writer
 	buf []byte
 }
 
-func (s *ndjsonSink) row(r *row, k *planRollout) error {
-	b := r.appendTokens(append(s.buf, '{'), appendSampling)
+// NewNDJSON makes the sink.
+func NewNDJSON(w io.Writer) *NDJSON { return &NDJSON{w: w} }
+
+// Row implements Sink.
+func (s *NDJSON) Row(r *Row, w *Want, k *Rollout) error {
+	b := r.AppendJSON(append(s.buf, '{'), appendSampling)
 	str := func(name, v string) {
 		b = append(append(b, `,"`...), name...)
 		b = append(b, `":`...)
 		if v == "" {
 			b = append(b, "null"...)
 		} else {
-			b = append(b, quoted(v)...)
+			b = append(b, Quoted(v)...)
 		}
 	}
 	num := func(name string, v *int64) {
@@ -47,31 +51,31 @@ func (s *ndjsonSink) row(r *row, k *planRollout) error {
 	str("harness", k.Harness)
 	str("model", k.Model)
 	str("merge_policy", r.m.Result.Policy.String())
-	count("prompt_length", r.promptLength())
-	count("trained_tokens", r.trajectory().TrainedTokens)
-	lo, hi := r.versions()
+	count("prompt_length", r.PromptLength())
+	count("trained_tokens", r.trained)
+	lo, hi := r.Versions()
 	num("policy_version_min", lo)
 	num("policy_version_max", hi)
 	b = append(b, `,"reward":`...)
-	if k.reward == nil {
+	if k.Reward == nil {
 		b = append(b, "null"...)
 	} else {
-		b = strconv.AppendFloat(b, *k.reward, 'g', -1, 64)
+		b = strconv.AppendFloat(b, *k.Reward, 'g', -1, 64)
 	}
 	num("group_size", k.GroupSize)
 	num("sample_index", k.SampleIndex)
 	str("rollout_status", k.Status)
 	flag("complete", k.Complete())
-	count("rollout_trajectories", k.rows)
-	num("rollout_trained_tokens", &k.trained)
-	count("row_in_rollout", r.index)
-	flag("is_last", r.index == k.rows-1)
-	flag("logprobs_complete", r.logprobsComplete())
-	flag("truncated", r.truncated())
+	count("rollout_trajectories", k.Rows)
+	num("rollout_trained_tokens", &k.Trained)
+	count("row_in_rollout", w.InRollout)
+	flag("is_last", w.InRollout == k.Rows-1)
+	flag("logprobs_complete", r.LogprobsComplete())
+	flag("truncated", r.Truncated())
 	b = append(b, '}', '\n')
 	s.buf = b
 	if len(s.buf) > 1<<20 {
-		return s.flush()
+		return s.Flush()
 	}
 	return nil
 }
@@ -94,7 +98,7 @@ func appendSampling(out []byte, c *store.Call) []byte {
 		opt(name, v != nil, func(b []byte) []byte { return strconv.AppendFloat(b, *v, 'g', -1, 64) })
 	}
 	str := func(name, v string) {
-		opt(name, v != "", func(b []byte) []byte { return append(b, quoted(v)...) })
+		opt(name, v != "", func(b []byte) []byte { return append(b, Quoted(v)...) })
 	}
 	how := samplingOf(c.Sampling)
 	num("policy_version", c.PolicyVersion)
@@ -116,7 +120,8 @@ func appendSampling(out []byte, c *store.Call) []byte {
 	return out
 }
 
-func (s *ndjsonSink) flush() error {
+// Flush implements Sink.
+func (s *NDJSON) Flush() error {
 	if _, err := s.w.Write(s.buf); err != nil {
 		return fmt.Errorf("send trajectories: %w", err)
 	}
@@ -124,9 +129,10 @@ func (s *ndjsonSink) flush() error {
 	return nil
 }
 
-func (s *ndjsonSink) end() error { return s.flush() }
+// End implements Sink.
+func (s *NDJSON) End() error { return s.Flush() }
 
-// poison leaves half an object: no reader of lines takes it for a whole one.
-func (s *ndjsonSink) poison() {
+// Poison implements Sink. It leaves half an object: no reader of lines takes it for a whole one.
+func (s *NDJSON) Poison() {
 	_, _ = io.WriteString(s.w, `{"broken":`) // the connection is broken next, whatever comes of this
 }
