@@ -2,16 +2,13 @@ package ingest
 
 import (
 	"errors"
-	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"icecore/httpbody"
 	"icecore/problem"
-	"icecore/wire"
 )
 
 // gate bounds what ingest holds: open requests, and the bytes of their bodies.
@@ -81,46 +78,14 @@ func (g *gate) read(c echo.Context) (*body, error) {
 	if err := b.grow(cap(buf)); err != nil {
 		buf = nil
 	}
-	r := &patientReader{r: c.Request().Body, rc: http.NewResponseController(c.Response()), patience: g.opts.ReadTimeout}
-	inflated, err := wire.InflateTo(buf, r, c.Request().Header.Get(echo.HeaderContentEncoding), g.opts.MaxRequestBytes, b.grow)
+	inflated, err := httpbody.ReadTo(c, g.opts.ReadTimeout, buf, g.opts.MaxRequestBytes, b.grow)
 	if err == nil {
-		// The deadline was for the body; the answer may take longer. (A body
-		// that did not come keeps it: the server reads on to its end.)
-		_ = r.rc.SetReadDeadline(time.Time{})
 		b.bytes = inflated
 		return b, nil
 	}
 	b.release()
-	var e *wire.EnvelopeError
-	switch {
-	case errors.Is(err, errBudget):
+	if errors.Is(err, errBudget) {
 		return nil, problem.New(problem.TooManyBytes, "too many request bytes are in work; send this request again later")
-	case errors.As(err, &e):
-		// What is left of the body is not read, so the connection must not be
-		// used again.
-		c.Response().Header().Set(echo.HeaderConnection, "close")
-		return nil, envelope(e)
 	}
-	return nil, problem.New(problem.BodyUnreadable, "the request body ended before it was complete").Because(err)
-}
-
-func envelope(e *wire.EnvelopeError) *problem.Problem {
-	p := problem.New(problem.Code(e.Code), e.Error())
-	if e.Offset >= 0 {
-		p.Offset = &e.Offset
-	}
-	return p
-}
-
-// patientReader lets a client take its time as long as something comes.
-type patientReader struct {
-	r        io.Reader
-	rc       *http.ResponseController
-	patience time.Duration
-}
-
-func (p *patientReader) Read(b []byte) (int, error) {
-	// A writer that cannot set deadlines (a test's) just waits.
-	_ = p.rc.SetReadDeadline(time.Now().Add(p.patience))
-	return p.r.Read(b)
+	return nil, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"icecore/httpbody"
 	"icecore/problem"
 	"icecore/store"
 	"icecore/trace"
@@ -28,6 +29,9 @@ type Store interface {
 	FinishRollout(ctx context.Context, id string, f *trace.Finish) (store.Rollout, store.Outcome, int64, error)
 	ResolvePrefix(ctx context.Context, rolloutID, traceID string, n int) (trace.Tokens, error)
 	WaitDrained(ctx context.Context, batch int64) error
+	NewestBatch() int64
+	FindTrajectories(ctx context.Context, ids []string) (map[string][]*store.FoundTrajectory, error)
+	PutLearnerLogprobs(ctx context.Context, posts []*store.LearnerPost) ([]store.Outcome, int64, error)
 }
 
 // API serves the ingest half of the HTTP contract.
@@ -54,6 +58,7 @@ func (a *API) Register(e *echo.Echo) {
 	e.POST("/v1/traces", a.traces)
 	e.POST("/v1/traces/begin", a.begin)
 	e.POST("/v1/rewards", a.rewards)
+	e.POST("/v1/trajectories/logprobs", a.learnerLogprobs)
 	e.PUT("/v1/rollouts/:rollout_id", a.putRollout)
 	e.POST("/v1/rollouts/:rollout_id/finish", a.finish)
 }
@@ -204,7 +209,7 @@ func (a *API) hold(ctx context.Context, ack string, batch int64) string {
 func decodeProblem(err error) error {
 	var e *wire.EnvelopeError
 	if errors.As(err, &e) {
-		return envelope(e)
+		return httpbody.Problem(e)
 	}
 	return problem.Internal(err)
 }
@@ -214,11 +219,12 @@ func decodeProblem(err error) error {
 func storeProblem(err error) error {
 	var p *problem.Problem
 	switch {
-	case errors.Is(err, store.ErrDiskFull), errors.Is(err, syscall.ENOSPC), strings.Contains(err.Error(), "disk is full"),
-		strings.Contains(err.Error(), "No space left on device"): // as SQLite says it, and DuckDB
+	case errors.Is(err, store.ErrDiskFull), errors.Is(err, syscall.ENOSPC), strings.Contains(err.Error(), "No space left on device"): // as DuckDB says it
 		p = problem.New(problem.DiskFull, "too little disk space is left; nothing of this request was stored")
 	case errors.Is(err, store.ErrClosed):
 		p = problem.New(problem.ShuttingDown, "the server is shutting down; nothing of this request was stored")
+	case errors.Is(err, store.ErrWarehouse):
+		p = problem.New(problem.WarehouseBehind, "the warehouse, in which trajectories are looked up, does not answer; nothing of this request was stored")
 	default:
 		p = problem.New(problem.StorageFailed, "the store failed; this request was not acknowledged")
 	}

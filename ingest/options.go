@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -21,7 +22,9 @@ type Options struct {
 	MaxBufferedBytes int64
 	// ReadTimeout is how long a client may send nothing. Default 30 s.
 	ReadTimeout time.Duration
-	Log         *slog.Logger
+	// Merge publishes the trajectories of all that is drained; nil: nobody does.
+	Merge func(context.Context) error
+	Log   *slog.Logger
 }
 
 const (

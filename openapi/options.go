@@ -24,6 +24,10 @@ type Options struct {
 	MaxBufferedBytes int64
 	ReadTimeout      time.Duration
 
+	// What leases wait for where a request does not say, see delivery.Options.
+	GroupQuiet     time.Duration
+	IncompleteWait time.Duration
+
 	// The limits of SQL, see sqlapi.Options.
 	SQLRunning    int
 	SQLWaiting    int
@@ -45,6 +49,9 @@ func (o Options) values() map[string]any {
 		"max_open":          o.MaxOpen,
 		"max_buffered_text": bytesText(o.MaxBufferedBytes),
 		"read_timeout_text": o.ReadTimeout.String(),
+
+		"group_quiet_text":     o.GroupQuiet.String(),
+		"incomplete_wait_text": o.IncompleteWait.String(),
 
 		"sql_running":          o.SQLRunning,
 		"sql_waiting":          o.SQLWaiting,

@@ -14,6 +14,7 @@ const (
 	TooManyTokens      Code = "too_many_tokens"
 	BodyTooLarge       Code = "body_too_large"
 	UnknownPrefix      Code = "unknown_prefix"
+	UnknownTrajectory  Code = "unknown_trajectory"
 	PromptHashMismatch Code = "prompt_hash_mismatch"
 	Conflict           Code = "conflict"
 )
@@ -30,6 +31,8 @@ const (
 	BodyUnreadable       Code = "body_unreadable"
 	InvalidParameter     Code = "invalid_parameter"
 	TooManyPolicies      Code = "too_many_policies"
+	LeaseAcknowledged    Code = "lease_acknowledged"
+	LeaseLost            Code = "lease_lost"
 	NotFound             Code = "not_found"
 	NoSuchPath           Code = "no_such_path"
 	MethodNotAllowed     Code = "method_not_allowed"
@@ -92,7 +95,7 @@ var Catalogue = []Entry{
 		Meaning: "A token id is not a whole number from 0 to 2147483647.",
 		Do:      "Often it is a padding value (-1, -100) that should not have been sent: leave it out."},
 	{Code: LengthMismatch, Section: Items, Item: true, Status: unprocessable,
-		Meaning: "`response_logprobs` has not one entry per id of `response_token_ids`, or is given without them.",
+		Meaning: "`response_logprobs` has not one entry per id of `response_token_ids`, or is given without them; or `logprobs` of a learner has not one entry per token of the trajectory.",
 		Do:      "Send null for positions that are not known; do not pad or shift."},
 	{Code: TooManyTokens, Section: Items, Item: true, Status: unprocessable,
 		Meaning: "Prompt and response together hold more tokens than `--max-tokens`.",
@@ -103,6 +106,9 @@ var Catalogue = []Entry{
 	{Code: UnknownPrefix, Section: Items, Item: true, Status: unprocessable,
 		Meaning: "`prompt_prefix` names a trace that is not stored, is of another rollout, or is too short; or the prompt so made has another `prompt_hash`. This is normal after the server has refused the earlier trace, or when two capturers share a rollout.",
 		Do:      "Send the trace again with the whole prompt."},
+	{Code: UnknownTrajectory, Section: Items, Item: true, Status: unprocessable,
+		Meaning: "No merge made a trajectory of this `trajectory_id`, or it was replaced long ago by one of another id: its rollout got more traces, and the old merge is deleted.",
+		Do:      "Send the ids of rows that were leased or exported. Those that only `GET /v1/rollouts/{rollout_id}/trajectories` showed are known once `GET /v1/trajectories` was asked for their policy."},
 	{Code: PromptHashMismatch, Section: Items, Item: true, Status: unprocessable,
 		Meaning: "`prompt_hash` is not the SHA-256 of `prompt_token_ids` as little-endian int32.",
 		Do:      "Either side changed the ids on the way: find out which, and send the ids that the engine received."},
@@ -128,6 +134,12 @@ var Catalogue = []Entry{
 	{Code: TooManyPolicies, Section: Requests, Status: badRequest,
 		Meaning: "At most 16 different merge policies, parameters included, keep stored results, and all 16 are configured (`--merge-policies`), so that none can make room for this one.",
 		Do:      "Ask for one rollout at a time, which stores nothing, or configure fewer."},
+	{Code: LeaseAcknowledged, Section: Requests, Status: http.StatusConflict,
+		Meaning: "The lease, or the one that `key` names, is acknowledged: what it delivered is settled, and is not sent or given back again.",
+		Do:      "Go on with the next batch, under a key of its own."},
+	{Code: LeaseLost, Section: Requests, Status: http.StatusConflict,
+		Meaning: "The lease no longer holds its groups: it was returned, a seek cancelled it, or it expired and its groups were given away.",
+		Do:      "Do not count what it delivered as settled: its groups come again. Ask for a lease under another key; hold longer ones by `extend`."},
 	{Code: NotFound, Section: Requests, Status: http.StatusNotFound,
 		Meaning: "Nothing is stored under this id.",
 		Do:      "Compare the id; in a path it is percent-encoded."},

@@ -72,6 +72,7 @@ func (a *API) Register(e *echo.Echo) {
 	e.GET("/v1/analytics/summary", a.summary)
 	e.GET("/v1/analytics/uplift", a.uplift)
 	e.GET("/v1/analytics/splits", a.splits)
+	e.GET("/v1/analytics/mismatch", a.mismatch)
 }
 
 // Pages of lists.

@@ -13,7 +13,22 @@ import (
 // TracesArrow reads application/vnd.apache.arrow.stream: one trace per row,
 // columns named as the fields of JSON. A column of the wrong type refuses the
 // whole request.
-func TracesArrow(body []byte, lim Limits) (items []Item[trace.Trace], err error) {
+func TracesArrow(body []byte, lim Limits) ([]Item[trace.Trace], error) {
+	return readArrow(body, lim, func(schema *arrow.Schema, lim Limits) (batchReader[trace.Trace], error) {
+		d, err := newRowDecoder(schema, lim)
+		if err != nil {
+			return nil, err
+		}
+		return d.batch, nil
+	})
+}
+
+// batchReader turns a record batch into one item per row. Its errors refuse the
+// whole request.
+type batchReader[T any] func(arrow.RecordBatch) ([]Item[T], error)
+
+// readArrow reads a stream whose batches the reader that open makes understands.
+func readArrow[T any](body []byte, lim Limits, open func(*arrow.Schema, Limits) (batchReader[T], error)) (items []Item[T], err error) {
 	lim = lim.WithDefaults()
 	frames, err := readFrames(body)
 	if err != nil {
@@ -41,12 +56,12 @@ func TracesArrow(body []byte, lim Limits) (items []Item[trace.Trace], err error)
 		return nil, source.fault(memory, err)
 	}
 	defer reader.Release()
-	rowsOf, err := newRowDecoder(reader.Schema(), lim)
+	itemsOf, err := open(reader.Schema(), lim)
 	if err != nil {
 		return nil, err
 	}
 	for reader.Next() {
-		more, err := rowsOf.batch(reader.RecordBatch())
+		more, err := itemsOf(reader.RecordBatch())
 		if err != nil {
 			return nil, err
 		}
@@ -116,16 +131,24 @@ type column struct {
 }
 
 func newRowDecoder(schema *arrow.Schema, lim Limits) (*rowDecoder, error) {
+	if err := onceEach(schema); err != nil {
+		return nil, err
+	}
+	if schema.HasField(traceKind.list) {
+		return nil, invalidArrow(-1, "a column must not be named "+quoted(traceKind.list), nil)
+	}
+	return &rowDecoder{s: &scanner{lim: lim}, schema: schema, textLeft: lim.MaxBytes}, nil
+}
+
+func onceEach(schema *arrow.Schema) error {
 	seen := make(map[string]bool, schema.NumFields())
 	for _, f := range schema.Fields() {
 		if seen[f.Name] {
-			return nil, invalidArrow(-1, "column "+quoted(f.Name)+" is there twice", nil)
+			return invalidArrow(-1, "column "+quoted(f.Name)+" is there twice", nil)
 		}
-		if seen[f.Name] = true; f.Name == traceKind.list {
-			return nil, invalidArrow(-1, "a column must not be named "+quoted(f.Name), nil)
-		}
+		seen[f.Name] = true
 	}
-	return &rowDecoder{s: &scanner{lim: lim}, schema: schema, textLeft: lim.MaxBytes}, nil
+	return nil
 }
 
 func (d *rowDecoder) batch(batch arrow.RecordBatch) ([]Item[trace.Trace], error) {

@@ -106,10 +106,13 @@ func texts(a arrow.Array, binary bool) func(i int) (text []byte, ok bool) {
 }
 
 // take counts text that is about to be copied out of an array.
-func (d *rowDecoder) take(b []byte) error {
-	if d.textLeft -= int64(len(b)); d.textLeft < 0 {
+func (d *rowDecoder) take(b []byte) error { return d.spend(int64(len(b))) }
+
+// spend counts what a stream may hold more of than it has bytes.
+func (d *rowDecoder) spend(n int64) error {
+	if d.textLeft -= n; d.textLeft < 0 {
 		return &EnvelopeError{Code: CodeRequestTooLarge, Offset: -1,
-			Message: fmt.Sprintf("Arrow stream: its texts, repeated ones included, exceed the limit of %d bytes", d.s.lim.MaxBytes)}
+			Message: fmt.Sprintf("Arrow stream: its texts and nulls, repeated ones included, exceed the limit of %d bytes", d.s.lim.MaxBytes)}
 	}
 	return nil
 }

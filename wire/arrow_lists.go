@@ -115,45 +115,66 @@ func notToken(index int, value string) error {
 }
 
 func logprobsColumn(d *rowDecoder, a arrow.Array) (row, error) {
+	get := d.logprobLists(a)
+	if get == nil {
+		return nil, wrongColumn(logprobsType, a)
+	}
+	return func(i int, t *trace.Trace) (err error) {
+		t.ResponseLogprobs, err = get(i)
+		return err
+	}, nil
+}
+
+const logprobsType = "a list of float32 or float64"
+
+// logprobLists gives access to lists of log-probs; nil: it is another type. With
+// an error comes what was read before it.
+func (d *rowDecoder) logprobLists(a arrow.Array) func(i int) (*trace.Logprobs, error) {
 	list := lists(a)
 	if list == nil {
-		return nil, wrongColumn("a list of float32 or float64", a)
+		return nil
 	}
 	values := list.ListValues()
 	var get func(i int) float64
+	free := false // nulls that take no bytes, so that a short stream may hold any number
 	switch v := values.(type) {
 	case *array.Float32:
 		get = func(i int) float64 { return float64(v.Value(i)) }
 	case *array.Float64:
 		get = v.Value
 	case *array.Null:
+		free = true
 	default:
-		return nil, wrongColumn("a list of float32 or float64", a)
+		return nil
 	}
-	return func(i int, t *trace.Trace) error {
+	return func(i int) (*trace.Logprobs, error) {
 		start, end := list.ValueOffsets(i)
 		if end-start > int64(d.s.lim.MaxTokens) {
-			return tooManyTokens(d.s.lim.MaxTokens)
+			return nil, tooManyTokens(d.s.lim.MaxTokens)
+		}
+		if free {
+			if err := d.spend(4 * (end - start)); err != nil {
+				return nil, err
+			}
 		}
 		out := &trace.Logprobs{Values: make([]float32, 0, end-start)}
-		t.ResponseLogprobs = out
 		for at := int(start); at < int(end); at++ {
-			if values.IsNull(at) {
+			if free || values.IsNull(at) {
 				out.AppendUnknown()
 				continue
 			}
 			f := get(at)
 			v := float32(f)
 			if math.IsInf(float64(v), 0) && !math.IsInf(f, 0) {
-				return trace.Invalid(fmt.Sprintf("[%d]", at-int(start)), fmt.Sprintf("%g is beyond the range of float32", f))
+				return out, trace.Invalid(fmt.Sprintf("[%d]", at-int(start)), fmt.Sprintf("%g is beyond the range of float32", f))
 			}
 			if v != v {
 				v = nan32()
 			}
 			out.Append(v)
 		}
-		return nil
-	}, nil
+		return out, nil
+	}
 }
 
 func prefixColumn(d *rowDecoder, a arrow.Array) (row, error) {

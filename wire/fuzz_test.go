@@ -138,3 +138,39 @@ func FuzzRewards(f *testing.F) {
 		_, _ = FinishJSON(body, fuzzLimits)
 	})
 }
+
+func FuzzLearnerLogprobs(f *testing.F) {
+	f.Add([]byte(`{"logprobs":[{"trajectory_id":"t","policy_version":1,"logprobs":[null,-0.5,NaN]},7]}`), false)
+	f.Add([]byte(`[{"logprobs":[],"trajectory_id":"t","policy_version":1,"x":{}}]`), false)
+	rows := []trace.LearnerLogprobs{{TrajectoryID: "t", PolicyVersion: 1, Logprobs: &trace.Logprobs{Values: []float32{0, -1}, Known: []bool{false, true}}}}
+	for i := range 4 {
+		l := layout{list: i}
+		f.Add(stream(batches(learnerBatch(pick(textTypes, i), pick(wholeTypes, i), l.listOf(pick(floatTypes, i)), rows)), codecs[i%len(codecs)]...), true)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, arrow bool) {
+		decode := LearnerLogprobsJSON
+		if arrow {
+			decode = LearnerLogprobsArrow
+		}
+		items, err := decode(bytes.Clone(body), fuzzLimits)
+		if err != nil {
+			var e *EnvelopeError
+			require.True(t, errors.As(err, &e))
+			require.Nil(t, items)
+			return
+		}
+		require.LessOrEqual(t, len(items), fuzzLimits.MaxItems)
+		for _, item := range items {
+			require.Equal(t, item.Err == nil, item.Value != nil)
+			if item.Value == nil {
+				continue
+			}
+			require.Nil(t, item.Value.Validate())
+			require.LessOrEqual(t, item.Value.Logprobs.Len(), fuzzLimits.MaxTokens)
+			for i := range item.Value.Logprobs.Values {
+				v, known := item.Value.Logprobs.At(i)
+				require.False(t, known && v != v, "NaN is not known")
+			}
+		}
+	})
+}

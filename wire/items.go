@@ -23,6 +23,8 @@ type Item[T any] struct {
 // kind is what one kind of item looks like on the wire.
 type kind[T any] struct {
 	list string // "traces", the only field of the object that may wrap a list
+	// ambiguous: an item has a field of that name too, an array without objects.
+	ambiguous bool
 	// fields of one item.
 	fields *table[T]
 	id     func(*T) string
@@ -90,7 +92,7 @@ func readEnvelope[T any](s *scanner, k *kind[T]) (items []Item[T], err error) {
 		items, err = readList(s, k)
 	case s.peek() != '{':
 		return nil, s.fail("expected an object or an array")
-	case s.opensList(k.list):
+	case s.opensList(k.list) && (!k.ambiguous || s.holdsItems()):
 		if s.peek() != '[' {
 			return nil, s.fail(k.list + " is not an array")
 		}
@@ -128,6 +130,22 @@ func (s *scanner) opensList(name string) bool {
 	}
 	s.space()
 	return true
+}
+
+// holdsItems says whether the array at the position is a list of items: it has an
+// object first, or is empty and all that the object around it holds.
+func (s *scanner) holdsItems() bool {
+	at := *s
+	if at.peek() != '[' {
+		return false
+	}
+	at.pos++
+	if at.space(); at.peek() != ']' {
+		return at.peek() == '{'
+	}
+	at.pos++
+	at.space()
+	return at.peek() == '}'
 }
 
 func readList[T any](s *scanner, k *kind[T]) ([]Item[T], error) {

@@ -28,6 +28,8 @@ func (s *server) document() (*openapi.Document, error) {
 		MaxOpen:          ingest.MaxOpen,
 		MaxBufferedBytes: ingest.MaxBufferedBytes,
 		ReadTimeout:      ingest.ReadTimeout,
+		GroupQuiet:       s.cfg.GroupQuiet,
+		IncompleteWait:   s.cfg.IncompleteWait,
 		SQLRunning:       sql.Running,
 		SQLWaiting:       max(sql.Waiting, 0),
 		SQLTimeout:       sql.Timeout,

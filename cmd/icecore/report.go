@@ -29,6 +29,7 @@ type reportCmd struct {
 	Split    []string      `help:"Only these splits: train, eval."`
 	Since    string        `help:"Only rollouts that began then or later, as 2026-01-31T00:00:00Z." placeholder:"TIME"`
 	Until    string        `help:"Only rollouts that began before then." placeholder:"TIME"`
+	Mismatch bool          `help:"Add a table of how far learners' log-probs are from the sampler's."`
 	Markdown bool          `help:"Write Markdown tables."`
 	RetryFor time.Duration `help:"How long to try again when the server is busy or away." default:"1m"`
 }
@@ -73,6 +74,11 @@ func (c reportCmd) run(ctx context.Context) (string, error) {
 		fmt.Fprintf(&out, "\nstale counts from policy version %d\n", *v)
 	}
 	cutNote(&out, len(s.Rows), s.RowCount)
+	if c.Mismatch {
+		if err := c.mismatch(ctx, cl, &out); err != nil {
+			return "", err
+		}
+	}
 	if c.Base == "" {
 		return out.String(), nil
 	}

@@ -28,6 +28,9 @@ type config struct {
 	MergeQuiet    time.Duration `help:"How long a rollout must bring nothing new before it is merged unasked." default:"1s"`
 	MergeWait     time.Duration `help:"How long a changed rollout waits for a moment without requests to be merged unasked." default:"10s"`
 
+	GroupQuiet     time.Duration `help:"How long a group that declares no size must bring no new rollout before it is delivered whole." default:"60s"`
+	IncompleteWait time.Duration `help:"How long a finished rollout waits for announced calls that have not come before it is delivered, or left out, without them." default:"5s"`
+
 	MemoryLimit     string        `help:"Memory for DuckDB, as 4GiB; empty: half of what the machine or its cgroup has." placeholder:"SIZE"`
 	WarehouseMemory string        `help:"Resident memory at which the warehouse's process is ended while a user's statement runs; empty: the memory limit and a quarter, at least 1GiB, more." placeholder:"SIZE"`
 	Threads         int           `help:"Threads for DuckDB; 0: the processors of the machine or its cgroup." default:"0"`
@@ -45,7 +48,7 @@ type config struct {
 	MaxBody     string        `help:"Largest request or response body kept with a trace (${default})." default:"16MiB" placeholder:"SIZE"`
 	MaxOpen     int           `help:"Most ingest requests served at once; more are answered 429." default:"64"`
 	MaxBuffered string        `help:"Most request bytes held at once over all requests (${default})." default:"512MiB" placeholder:"SIZE"`
-	ReadTimeout time.Duration `help:"How long a client may send nothing, or take nothing of a result of SQL." default:"30s"`
+	ReadTimeout time.Duration `help:"How long a client may send nothing, or take nothing of a result of SQL or of a lease." default:"30s"`
 	sqlConfig
 	LogLevel    string        `help:"debug, info, warn or error." default:"info" enum:"debug,info,warn,error"`
 	LogFormat   string        `help:"text or json." default:"text" enum:"text,json"`

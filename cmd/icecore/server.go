@@ -17,9 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"icecore/ingest"
+	"icecore/merge"
 	"icecore/merge/pass"
 	"icecore/problem"
 	"icecore/query"
+	"icecore/query/delivery"
 	"icecore/query/sqlapi"
 	"icecore/store"
 	"icecore/verify"
@@ -33,6 +35,7 @@ type server struct {
 	runner   *pass.Runner
 	ingest   *ingest.API
 	sql      *sqlapi.API
+	delivery *delivery.API
 	http     *http.Server
 	addr     string
 	stopping atomic.Bool
@@ -126,6 +129,7 @@ func (s *server) startParts(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, s.stopParts())
 	}
+	options.Merge = s.mergeAll(policies)
 	s.ingest = ingest.New(s.store, options)
 	api.Store(s.ingest)
 	sql, err := s.sqlOptions()
@@ -133,6 +137,10 @@ func (s *server) startParts(ctx context.Context) error {
 		return errors.Join(err, s.stopParts())
 	}
 	s.sql = sqlapi.New(s.store, sql)
+	if cfg.GroupQuiet < 0 || cfg.IncompleteWait < 0 {
+		return errors.Join(errors.New("--group-quiet and --incomplete-wait: are times from 0 on"), s.stopParts())
+	}
+	s.delivery = delivery.New(s.store, s.runner, delivery.Options{Quiet: cfg.GroupQuiet, Incomplete: cfg.IncompleteWait, Patience: cfg.ReadTimeout, Log: s.log})
 	return nil
 }
 
@@ -162,6 +170,19 @@ func (d *drainNews) attach(r *pass.Runner) {
 	d.early = nil
 }
 
+// mergeAll publishes what the policies that are merged unasked make of all that is
+// drained.
+func (s *server) mergeAll(policies []merge.Policy) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, p := range policies {
+			if err := s.runner.EnsureAll(ctx, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 func (s *server) stopParts() error {
 	s.runner.Close()
 	return s.store.Close(context.Background())
@@ -170,6 +191,7 @@ func (s *server) stopParts() error {
 // stop refuses new requests, finishes those in work, drains and closes.
 func (s *server) stop() error {
 	s.stopping.Store(true)
+	s.delivery.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopTimeout)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
@@ -188,6 +210,7 @@ func (s *server) routes() (*echo.Echo, error) {
 	s.ingest.Register(e)
 	query.New(s.store, s.runner, s.sql, s.log).Register(e)
 	s.sql.Register(e)
+	s.delivery.Register(e)
 	doc, err := s.document()
 	if err != nil {
 		return nil, err

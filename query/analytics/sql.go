@@ -22,6 +22,12 @@ var (
 	SplitsSQL string
 	//go:embed groups.sql
 	GroupsSQL string
+	//go:embed mismatch.sql
+	MismatchSQL string
+	//go:embed mismatch_trajectories.sql
+	MismatchTrajectoriesSQL string
+	//go:embed mismatch_tokens.sql
+	MismatchTokensSQL string
 )
 
 // Warehouse is what this package needs of the store: it runs one statement that

@@ -18,31 +18,36 @@ import (
 	"icecore/store/warehouse"
 )
 
-var all = map[string]string{"summary": SummarySQL, "uplift": UpliftSQL, "splits": SplitsSQL, "groups": GroupsSQL}
+var all = map[string]string{"summary": SummarySQL, "uplift": UpliftSQL, "splits": SplitsSQL, "groups": GroupsSQL,
+	"mismatch": MismatchSQL, "mismatch_trajectories": MismatchTrajectoriesSQL, "mismatch_tokens": MismatchTokensSQL}
 
-// The page shows the statements as they run. With ICECORE_UPDATE=1 they are
-// written into it instead.
-func TestPageShowsTheStatements(t *testing.T) {
+// The pages show the statements as they run. With ICECORE_UPDATE=1 they are
+// written into them instead.
+func TestPagesShowTheStatements(t *testing.T) {
 	t.Parallel()
-	const page = "../../docs/analytics.md"
-	raw, err := os.ReadFile(page)
-	require.NoError(t, err)
-	fence := regexp.MustCompile("(?s)```sql\n(.*?)```")
-	statements := []string{SummarySQL, UpliftSQL, SplitsSQL, GroupsSQL}
-	if os.Getenv("ICECORE_UPDATE") == "1" {
-		n := -1
-		text := fence.ReplaceAllStringFunc(string(raw), func(string) string {
-			n++
-			return "```sql\n" + statements[n] + "```"
-		})
-		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
-		return
+	// A statement begins with a comment; what does not is an example of its page.
+	fence := regexp.MustCompile("(?s)```sql\n(-- .*?)```")
+	for page, statements := range map[string][]string{
+		"../../docs/analytics.md": {SummarySQL, UpliftSQL, SplitsSQL, GroupsSQL},
+		"../../docs/mismatch.md":  {MismatchSQL, MismatchTrajectoriesSQL, MismatchTokensSQL},
+	} {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		if os.Getenv("ICECORE_UPDATE") == "1" {
+			n := -1
+			text := fence.ReplaceAllStringFunc(string(raw), func(string) string {
+				n++
+				return "```sql\n" + statements[n] + "```"
+			})
+			require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
+			continue
+		}
+		var shown []string
+		for _, m := range fence.FindAllStringSubmatch(string(raw), -1) {
+			shown = append(shown, m[1])
+		}
+		require.Equal(t, statements, shown, "ICECORE_UPDATE=1 writes them into %s", page)
 	}
-	var shown []string
-	for _, m := range fence.FindAllStringSubmatch(string(raw), -1) {
-		shown = append(shown, m[1])
-	}
-	require.Equal(t, statements, shown, "ICECORE_UPDATE=1 writes them into %s", page)
 }
 
 // Statements keep to the versioned schema: what is in ice is nobody's contract.
@@ -143,4 +148,17 @@ func TestStatementsTouchNoTokens(t *testing.T) {
 		_ = w.Engine.Query(ctx, func(arrow.RecordBatch) error { return nil }, "SELECT "+column)
 		require.Greater(t, called.Load(), before, column)
 	}
+}
+
+// Of the calls whose tokens are to be named, and of no others, ids are assembled.
+func TestWorstTokensAssembleFew(t *testing.T) {
+	t.Parallel()
+	var called atomic.Int64
+	e := trapped(t, &called)
+	ask := func(traces string) error {
+		return e.Query(t.Context(), func(arrow.RecordBatch) error { return nil }, responseSQL, traces)
+	}
+	require.NoError(t, ask(`["other"]`))
+	require.Zero(t, called.Load())
+	require.ErrorContains(t, ask(`["other", "c"]`), "it was called")
 }

@@ -32,11 +32,11 @@ func (s *statement) readParams(raw json.RawMessage) error {
 		}
 		s.named = map[string]any{}
 		for _, f := range fields {
-			name := fmt.Sprintf("params.%.64s", f.name)
-			if f.name == "" {
+			name := fmt.Sprintf("params.%.64s", f.Name)
+			if f.Name == "" {
 				return badParam(name, errors.New("has no name"))
 			}
-			if s.named[f.name], err = param(f.raw); err != nil {
+			if s.named[f.Name], err = param(f.Raw); err != nil {
 				return badParam(name, err)
 			}
 		}

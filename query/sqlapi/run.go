@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/labstack/echo/v4"
 
+	"icecore/httpbody"
 	"icecore/problem"
 	"icecore/query/table"
 	"icecore/store/warehouse"
@@ -113,10 +114,10 @@ func (a *API) send(c echo.Context, format table.Format, kept *spool, info table.
 	h.Set("Icecore-Row-Count", strconv.FormatInt(info.Rows, 10))
 	h.Set("Icecore-Truncated", strconv.FormatBool(info.Truncated))
 	h.Set("Trailer", "Icecore-Complete")
-	rc := http.NewResponseController(c.Response())
+	client := httpbody.NewWriter(c.Response(), a.opts.Patience)
 	// Nothing is sent before the buffer is full: what goes wrong until then is
 	// still answered with its problem.
-	out := bufio.NewWriterSize(&patientWriter{c.Response(), rc, a.opts.Patience}, 64<<10)
+	out := bufio.NewWriterSize(client, 64<<10)
 	w, err := table.New(out, format, kept.schema, info)
 	if err != nil {
 		return problem.Internal(err)
@@ -137,23 +138,10 @@ func (a *API) send(c echo.Context, format table.Format, kept *spool, info table.
 		c.Response().Flush()
 		return err //nolint:wrapcheck // the error handler breaks the connection, and logs it
 	}
-	_ = rc.SetWriteDeadline(time.Time{}) // the connection serves other requests
+	client.Done()
 	if !c.Response().Committed {
 		c.Response().WriteHeader(http.StatusOK) // no byte was written: NDJSON of no rows
 	}
 	h.Set("Icecore-Complete", "true")
 	return nil
-}
-
-// patientWriter lets a client take its time as long as it takes something.
-type patientWriter struct {
-	w        http.ResponseWriter
-	rc       *http.ResponseController
-	patience time.Duration
-}
-
-// Write implements io.Writer.
-func (p *patientWriter) Write(b []byte) (int, error) {
-	_ = p.rc.SetWriteDeadline(time.Now().Add(p.patience)) // a test's writer has none
-	return p.w.Write(b)                                   //nolint:wrapcheck // bufio hands it on to whoever wrote
 }
