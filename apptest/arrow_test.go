@@ -152,9 +152,9 @@ type arrowTable struct {
 	next string
 }
 
-// readArrow reads a stream with arrow-go. It does not ask for the end marker:
-// that is what some readers do.
-func readArrow(r io.Reader) (*arrowTable, error) {
+// readArrow reads a stream with arrow-go, but for some columns. It does not ask
+// for the end marker: that is what some readers do.
+func readArrow(r io.Reader, without ...string) (*arrowTable, error) {
 	in, err := ipc.NewReader(r)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,9 @@ func readArrow(r io.Reader) (*arrowTable, error) {
 		for i := range int(rec.NumRows()) {
 			row := object{}
 			for c, f := range rec.Schema().Fields() {
-				row[f.Name] = cell(rec.Column(c), i)
+				if !slices.Contains(without, f.Name) {
+					row[f.Name] = cell(rec.Column(c), i)
+				}
 			}
 			raw, err := json.Marshal(row)
 			if err != nil {
@@ -202,6 +204,8 @@ func cell(a arrow.Array, i int) any {
 	case *array.Int64:
 		return a.Value(i)
 	case *array.Float64:
+		return a.Value(i)
+	case *array.Float32:
 		return a.Value(i)
 	case *array.Dictionary:
 		return a.Dictionary().(*array.String).Value(a.GetValueIndex(i))

@@ -132,7 +132,7 @@ except Exception as e:
 
 // poison is what a stream ends with that could not be completed; package query
 // tests that it does.
-var poison = []byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0x80}
+var poison = []byte{0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // The poison alone, behind whole batches and on a connection that ends well, is
 // enough for the two readers that matter.

@@ -44,7 +44,7 @@ func TestDocumentedPathsAreServed(t *testing.T) {
 	d, err := describe(s.get("/openapi.json").is(200).body)
 	require.NoError(t, err)
 	for path, item := range d.root["paths"].(object) {
-		at := strings.NewReplacer("{page}", "goroutine", "{rollout_id}", "r-1", "{trace_id}", "t-1").Replace(path)
+		at := strings.NewReplacer("{page}", "goroutine", "{rollout_id}", "r-1", "{trace_id}", "t-1", "{name}", "learner", "{lease_id}", "ls_1").Replace(path)
 		for method := range item.(object) {
 			a := s.send(strings.ToUpper(method), at, nil)
 			require.NotEqual(t, http.StatusMethodNotAllowed, a.status, "%s %s", method, path)

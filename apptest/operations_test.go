@@ -308,7 +308,7 @@ func TestMetricsAndStatus(t *testing.T) {
 	var st object
 	s.get("/v1/status").is(200).into(&st)
 	for _, name := range []string{"commit_queue", "newest_batch", "drained_batch", "journal_pending_bytes", "journal_kept_bytes", "drain_lag_seconds", "disk_free_bytes",
-		"disk_bytes", "tape_head_bytes", "duckdb_memory_bytes", "version", "ingest_open_requests", "ingest_held_bytes", "merge_waiting_rollouts", "merge_lag_seconds"} {
+		"disk_bytes", "tape_head_bytes", "duckdb_memory_bytes", "version", "ingest_open_requests", "ingest_held_bytes", "merge_waiting_rollouts", "merge_lag_seconds", "open_leases", "oldest_open_lease"} {
 		require.Contains(t, st, name)
 	}
 	require.Equal(t, st["newest_batch"], st["drained_batch"])

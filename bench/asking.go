@@ -140,6 +140,14 @@ func (s *server) fill(n int) (time.Duration, error) {
 	if err := <-errs; err != nil {
 		return 0, err
 	}
+	if err := s.merged(); err != nil {
+		return 0, err
+	}
+	return time.Since(started), nil
+}
+
+// merged waits until everything that is stored is drained and merged.
+func (s *server) merged() error {
 	for {
 		var status struct {
 			Drained int64 `json:"drained_batch"`
@@ -147,10 +155,10 @@ func (s *server) fill(n int) (time.Duration, error) {
 			Waiting int   `json:"merge_waiting_rollouts"`
 		}
 		if err := s.into("/v1/status", &status); err != nil {
-			return 0, err
+			return err
 		}
 		if status.Drained == status.Newest && status.Waiting == 0 {
-			return time.Since(started), nil
+			return nil
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -17,8 +17,9 @@ func main() {
 	only := flag.String("only", "", "run only the parts whose names contain this")
 	rounds := flag.Int("rounds", 6, "copies of the captures that are sent")
 	traces := flag.Int("traces", 1_000_000, "traces of the synthetic warehouse that is asked")
+	interpreter := flag.String("python", ".venv/bin/python", "a Python with what clients/python needs")
 	flag.Parse()
-	b := &bench{bin: *bin, rounds: *rounds, traces: *traces}
+	b := &bench{bin: *bin, rounds: *rounds, traces: *traces, interpreter: *interpreter}
 	if err := b.run(*captures, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -30,7 +31,9 @@ type bench struct {
 	bin    string
 	rounds int
 	traces int
-	lines  [][]byte
+	// interpreter runs the client's benchmark.
+	interpreter string
+	lines       [][]byte
 }
 
 func (b *bench) run(captures, only string) error {
@@ -55,6 +58,8 @@ func (b *bench) run(captures, only string) error {
 		{"growth", b.growth},
 		{"linking", b.linking},
 		{"delivery", b.delivery},
+		{"delivery under leases", b.leases},
+		{"delivery of a backlog", b.backlog},
 		{"asking", b.asking},
 	} {
 		if !strings.Contains(part.name, only) {
