@@ -6,9 +6,10 @@ FUZZTIME      ?= 30s
 TORTURE_ROUNDS ?= 3
 TORTURE_FLAGS ?=
 BENCH_FLAGS   ?=
+E2E_FLAGS     ?=
 PYTHON        ?= python3
 # All Go code, ours only.
-GOFILES       := find . -name '*.go' -not -path '*/node_modules/*' -not -path './.venv/*'
+GOFILES       := find . -name '*.go' -not -path '*/node_modules/*' -not -path './.venv/*' -not -path './.venv-trainers/*'
 
 # Pinned: a linter's next version finds other things.
 GOLANGCI_VERSION := v2.15.0
@@ -22,13 +23,13 @@ LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION))
 VCS     := $(if $(shell git rev-parse HEAD 2>/dev/null),,-buildvcs=false)
 
 # The binary is rebuilt when go says so, not when make does.
-.PHONY: help demo run build test check fmt lint bench fuzz torture venv clean
+.PHONY: help demo run build test check client trainers wheel e2e fmt lint bench fuzz torture venv javascript clean
 .DEFAULT_GOAL := help
 
 ## help: list these targets
 help:
 	@echo 'icecore, a trajectory warehouse for RL of language agents. Targets:'
-	@sed -n 's/^## *\([a-z]*\): *\(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+	@sed -n 's/^## *\([a-z0-9]*\): *\(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
 ## demo: build, start a fresh server, import captured rollouts, show what became of them
 demo: build
@@ -42,8 +43,8 @@ run: build
 build:
 	$(GO) build -trimpath $(VCS) -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/icecore ./cmd/icecore
 
-## test: what must pass: format, vet, all tests but torture with the race detector, every example in the docs
-test: check build venv
+## test: what must pass: format, vet, the Python client, all Go tests but torture with the race detector, every example in the docs
+test: check client javascript
 	ICECORE_BINARY='$(CURDIR)/bin/icecore' ICECORE_PYTHON='$(CURDIR)/.venv/bin/python' \
 		$(GO) test -race -timeout 20m -tags $(TAGS) $$($(GO) list -tags $(TAGS) ./... | grep -v '/torture$$')
 
@@ -53,6 +54,39 @@ check:
 		if [ -n "$$bad" ]; then echo "not formatted (make fmt):"; echo "$$bad"; exit 1; fi
 	$(GO) vet -tags $(TAGS) ./...
 	$(GO) vet -tags '$(TAGS) failpoint' ./...
+
+## client: type-check and test the Python client, against bin/icecore
+client: build venv
+	cd clients/python && ../../.venv/bin/mypy
+	cd clients/python && ICECORE_BINARY='$(CURDIR)/bin/icecore' ../../.venv/bin/python -m pytest -q
+
+## trainers: test the adapters against the trainers that PyPI has, on this machine's CPU (installs 650 MB)
+trainers: build .venv-trainers/made
+	cd clients/python && ICECORE_TRAINERS=1 ICECORE_BINARY='$(CURDIR)/bin/icecore' HF_HUB_OFFLINE=1 \
+		../../.venv-trainers/bin/python -m pytest -q -W default tests/test_adapter_*.py
+
+# Trainers stand in a venv of their own, on top of .venv: torch is there once.
+.venv-trainers/made: clients/python/requirements-trainers.txt .venv/made
+	.venv/bin/python -m venv .venv-trainers
+	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$(.venv-trainers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/icecore-venv.pth"
+	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r clients/python/requirements-trainers.txt
+	@touch $@
+
+## wheel: make dist/icecore-….whl, the Python client
+wheel: .venv-build/made
+	.venv-build/bin/python -m build --wheel --no-isolation --outdir dist clients/python
+
+# Building needs a few small packages, and nothing of .venv with its gigabytes.
+.venv-build/made: clients/python/requirements-build.txt
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "python3 lacks its venv module (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv-build
+	.venv-build/bin/python -m pip install --quiet --disable-pip-version-check -r clients/python/requirements-build.txt
+	@touch $@
+
+## e2e: train a tiny policy with GRPO through a real server, and check every token on its way (minutes)
+e2e: build venv
+	PYTHONPATH='$(CURDIR)/clients/python/src' .venv/bin/python -B examples/grpo_tiny/run.py --binary bin/icecore $(E2E_FLAGS)
 
 ## fmt: format all Go code
 fmt:
@@ -72,7 +106,7 @@ bench: build
 
 ## fuzz: run every fuzz target for FUZZTIME (30s) each
 fuzz:
-	@grep -rHoE --include='*_test.go' --exclude-dir=.venv --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | \
+	@grep -rHoE --include='*_test.go' --exclude-dir=.venv --exclude-dir=.venv-trainers --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | \
 	sed 's|^\(.*\)/[^/]*:func \(.*\)$$|\1 \2|' | sort -u | \
 	while read -r pkg target; do \
 		echo "fuzz $$pkg $$target for $(FUZZTIME)"; \
@@ -83,14 +117,21 @@ fuzz:
 torture:
 	$(GO) test -count=1 -timeout 60m -tags '$(TAGS) failpoint' ./torture/... -torture.rounds=$(TORTURE_ROUNDS) $(TORTURE_FLAGS)
 
-## venv: make .venv with what the tests of the Python examples need
+## venv: make .venv with what the tests need of Python (gigabytes: torch is in it)
 venv: .venv/made
-.venv/made: requirements-test.txt
+.venv/made: requirements-test.txt clients/python/requirements-test.txt clients/python/requirements-build.txt
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "python3 lacks its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt -r clients/python/requirements-test.txt
+	@touch $@
+
+## javascript: install Apache Arrow for JavaScript, a reader that is not ours, for the tests
+javascript: apptest/javascript/node_modules/made
+apptest/javascript/node_modules/made: apptest/javascript/package.json apptest/javascript/package-lock.json
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node and npm are needed (Debian: apt-get install nodejs npm)"; exit 1; }
+	cd apptest/javascript && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 ## clean: remove what these targets made (never data)
 clean:
-	rm -rf bin dist .venv
+	rm -rf bin dist .venv .venv-build .venv-trainers

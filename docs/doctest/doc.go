@@ -1,9 +1,10 @@
 // Package doctest tests the documents: every command and Python example of
-// README.md and docs/*.md runs against a real server, and what stands below it
-// is what it must answer. README's own conventions:
+// README.md, docs/*.md and the client's README runs against a real server, and
+// what stands below it is what it must answer. README's own conventions:
 //
 //	```sh      runs in bash; fences of a page share a directory and a server
-//	```python  runs in the interpreter that ICECORE_PYTHON names
+//	```python  runs in the interpreter that ICECORE_PYTHON names, with the client
+//	           of clients/python on its path
 //	```json    right after one of these: what it printed, as JSON values
 //	```text    the same, line by line
 //

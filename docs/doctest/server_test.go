@@ -59,9 +59,17 @@ func python(t *testing.T) string {
 			path = "python3"
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), path, "-c", "import pyarrow").CombinedOutput()
-	require.NoError(t, err, "%s has no pyarrow, which the Python examples need; `make venv` makes a .venv that has it\n%s", path, out)
+	out, err := exec.CommandContext(t.Context(), path, "-c", "import httpx, numpy, pyarrow").CombinedOutput()
+	require.NoError(t, err, "%s has no pyarrow, httpx or numpy, which the Python examples need; `make venv` makes a .venv that has it\n%s", path, out)
 	return path
+}
+
+// clientSource is where the examples find the Python client.
+func clientSource(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join(root, "clients", "python", "src"))
+	require.NoError(t, err)
+	return dir
 }
 
 // workDir is a directory that looks like the repository after make build.
