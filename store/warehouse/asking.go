@@ -34,7 +34,7 @@ func (e *Engine) Ask(ctx context.Context, a Ask, each func(arrow.RecordBatch) er
 	if err := beginOn(ctx, conn, "BEGIN TRANSACTION READ ONLY"); err != nil {
 		return Reply{}, e.noted(fmt.Errorf("ask warehouse: %w", err))
 	}
-	defer rollBack(ctx, conn)
+	defer rollBack(ctx, conn) //nolint:errcheck // it changed nothing
 	if err := e.examine(ctx, conn, a.SQL); err != nil {
 		return Reply{}, err
 	}
@@ -67,12 +67,15 @@ func legible(text string) error {
 	return nil
 }
 
-// rollBack ends a transaction that changed nothing. A connection that cannot do
-// even that is not used again.
-func rollBack(ctx context.Context, conn *sql.Conn) {
-	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+// rollBack ends a transaction, if there is one. A connection that cannot do even
+// that is not used again.
+func rollBack(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	if err == nil || strings.Contains(err.Error(), "no transaction is active") {
+		return nil
 	}
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	return fmt.Errorf("roll back in warehouse: %w", err)
 }
 
 // examine asks the sandbox. Nothing of the statement has been bound or run yet:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -85,11 +84,7 @@ func (e *Engine) Apply(ctx context.Context, adds []Addition, before func() error
 		return nil
 	}()
 	if err != nil {
-		_, rbErr := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		if rbErr != nil && !strings.Contains(rbErr.Error(), "no transaction is active") {
-			err = errors.Join(err, fmt.Errorf("roll back in warehouse: %w", rbErr))
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody gets it again
-		}
+		err = errors.Join(err, rollBack(ctx, conn))
 	}
 	return e.noted(err)
 }
@@ -102,8 +97,7 @@ func beginOn(ctx context.Context, conn *sql.Conn, text string) error {
 		return err
 	}
 	if _, err := conn.ExecContext(context.WithoutCancel(ctx), text); err != nil {
-		rollBack(ctx, conn)
-		return fmt.Errorf("begin a transaction: %w", err)
+		return errors.Join(fmt.Errorf("begin a transaction: %w", err), rollBack(ctx, conn))
 	}
 	return nil
 }
@@ -128,7 +122,7 @@ func readOn(ctx context.Context, conn *sql.Conn, each func(arrow.RecordBatch) er
 	if err := beginOn(ctx, conn, "BEGIN TRANSACTION READ ONLY"); err != nil {
 		return fmt.Errorf("query warehouse: %w", err)
 	}
-	defer rollBack(ctx, conn)
+	defer rollBack(ctx, conn) //nolint:errcheck // it changed nothing
 	return conn.Raw(func(dc any) error {
 		a, err := duckdb.NewArrowFromConn(dc.(driver.Conn))
 		if err != nil {
