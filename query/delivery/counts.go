@@ -21,7 +21,7 @@ func (h *held) facts(shard *int64) map[string]string {
 		m["epsilon"] = strconv.FormatFloat(*s.Epsilon, 'g', -1, 64)
 	}
 	sizes := p.sizes(func(row *planRow) bool { return shard == nil || int64(row.Shard) == *shard })
-	whole := p.sizes(func(*planRow) bool { return true })
+	whole := p.whole()
 	zero := p.sizes(func(row *planRow) bool { return p.Groups[p.Rollouts[row.Rollout].Group].Zero })
 	for name, n := range map[string]int64{
 		"rows": sizes.rows, "groups": sizes.groups, "rollouts": sizes.rollouts, "tokens": sizes.tokens,
@@ -93,6 +93,9 @@ func (p *plan) sizes(of func(*planRow) bool) (s size) {
 	}
 	return s
 }
+
+// whole is the size of everything that is leased.
+func (p *plan) whole() size { return p.sizes(func(*planRow) bool { return true }) }
 
 func optional(v *int64) string {
 	if v == nil {

@@ -181,8 +181,9 @@ func (a *API) openLease(ctx context.Context, name string, r *Request, g *gathere
 	if err != nil {
 		return nil, err
 	}
+	whole := p.whole()
 	n := store.NewLease{Consumer: name, Key: r.Key, Request: r.kept(), Plan: blob, Shards: int(r.Shards), Seconds: int(r.LeaseSeconds),
-		Groups: p.leasedGroups(g.picks), Skips: g.skips, Rollouts: len(p.Rollouts), Rows: len(p.Rows), Tokens: p.tokens(), Trained: p.trained()}
+		Groups: p.leasedGroups(g.picks), Skips: g.skips, Rollouts: len(p.Rollouts), Rows: len(p.Rows), Tokens: whole.tokens, Trained: whole.trained}
 	l, err := a.s.OpenLease(ctx, n)
 	if err != nil {
 		return nil, err

@@ -112,7 +112,7 @@ func (g *gatherer) choose(p *pick, rollouts []store.Rollout, rewards map[int64][
 		if w := trace.Outcome(rewards[r.Key]); w != nil {
 			m.rewardID, m.reward = w.RewardID, &w.Value
 		}
-		failed := slices.Contains(failedStatuses, r.Status)
+		failed := r.Status != "succeeded" // as the store counts who is settled
 		switch {
 		case failed || g.r.Where.Complete && r.OpenIntents > 0:
 			switch g.r.OnFailed {
@@ -145,9 +145,6 @@ func (g *gatherer) choose(p *pick, rollouts []store.Rollout, rewards map[int64][
 	slices.SortStableFunc(p.members, func(a, b *member) int { return bySample(a.SampleIndex, b.SampleIndex) })
 	return drop
 }
-
-// failedStatuses are those of rollouts that need no reward to be settled.
-var failedStatuses = []string{"failed", "timeout", "error", "cancelled"}
 
 // bySample orders sample indexes, absent ones last.
 func bySample(a, b *int64) int {

@@ -158,20 +158,6 @@ func (p *plan) deal(r *Request) {
 	}
 }
 
-func (p *plan) tokens() (n int64) {
-	for i := range p.Rows {
-		n += int64(p.Rows[i].Length)
-	}
-	return n
-}
-
-func (p *plan) trained() (n int64) {
-	for i := range p.Rows {
-		n += int64(p.Rows[i].Trained)
-	}
-	return n
-}
-
 // leasedGroups is what the store must know of the plan.
 func (p *plan) leasedGroups(picks []*pick) []store.LeasedGroup {
 	out := make([]store.LeasedGroup, len(picks))
