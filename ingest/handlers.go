@@ -30,6 +30,11 @@ type Store interface {
 	ResolvePrefix(ctx context.Context, rolloutID, traceID string, n int) (trace.Tokens, error)
 	WaitDrained(ctx context.Context, batch int64) error
 	NewestBatch() int64
+	MintKey(ctx context.Context, rolloutID, label string, seconds *int64) (string, store.GatewayKey, error)
+	Keys(ctx context.Context, rolloutID string) ([]store.GatewayKey, error)
+	RevokeKey(ctx context.Context, rolloutID, keyID string) (store.GatewayKey, error)
+	AnnounceVersion(ctx context.Context, model string, version int64, at *int64) (store.AnnouncedVersion, error)
+	Versions(ctx context.Context) ([]store.AnnouncedVersion, error)
 	FindTrajectories(ctx context.Context, ids []string) (map[string][]*store.FoundTrajectory, error)
 	PutLearnerLogprobs(ctx context.Context, posts []*store.LearnerPost) ([]store.Outcome, int64, error)
 }
@@ -61,6 +66,11 @@ func (a *API) Register(e *echo.Echo) {
 	e.POST("/v1/trajectories/logprobs", a.learnerLogprobs)
 	e.PUT("/v1/rollouts/:rollout_id", a.putRollout)
 	e.POST("/v1/rollouts/:rollout_id/finish", a.finish)
+	e.POST("/v1/rollouts/:rollout_id/keys", a.mintKey)
+	e.GET("/v1/rollouts/:rollout_id/keys", a.keys)
+	e.DELETE("/v1/rollouts/:rollout_id/keys/:key_id", a.revokeKey)
+	e.PUT("/v1/policy_version", a.putVersion)
+	e.GET("/v1/policy_version", a.policyVersions)
 }
 
 // Open counts the requests being served, and Held the bytes of their bodies.

@@ -23,6 +23,9 @@ var files embed.FS
 // ErrNewer says that the database was written by a newer icecore.
 var ErrNewer = errors.New("the database has a newer schema than this icecore knows")
 
+// ErrOlder says that the database was written by an older icecore.
+var ErrOlder = errors.New("the database has the schema of an older icecore")
+
 // Control migrates the control database (SQLite). hook, which may be nil, is
 // called inside each migration's transaction; tests use it to die there.
 func Control(db *sql.DB, hook func()) error { return up(db, "control", hook) }
@@ -55,6 +58,31 @@ func up(db *sql.DB, dir string, hook func()) error {
 	}
 	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		return fmt.Errorf("migrate the %s database: %w", dir, err)
+	}
+	return nil
+}
+
+// ControlIsCurrent and WarehouseIsCurrent say whether a database that is only looked at
+// has the schema that this binary knows; the error wraps ErrOlder or ErrNewer.
+func ControlIsCurrent(db *sql.DB) error { return current(db, "control") }
+
+// WarehouseIsCurrent is ControlIsCurrent for the other database.
+func WarehouseIsCurrent(db *sql.DB) error { return current(db, "warehouse") }
+
+func current(db *sql.DB, dir string) error {
+	newest, err := newestVersion(dir)
+	if err != nil {
+		return err
+	}
+	d := driver{db: db}
+	v, _, err := d.Version()
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at the %s database: %w", dir, err)
+	case v < newest:
+		return fmt.Errorf("look at the %s database: %w (version %d, this one writes %d): let icecore serve open the directory once", dir, ErrOlder, v, newest)
+	case v > newest:
+		return fmt.Errorf("look at the %s database: %w (version %d, newest known %d): use a newer icecore", dir, ErrNewer, v, newest)
 	}
 	return nil
 }

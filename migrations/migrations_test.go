@@ -85,6 +85,25 @@ func TestNewerDatabaseIsNotTouched(t *testing.T) {
 	})
 }
 
+// Who only looks is told what is wrong with the schema.
+func TestLookingNeedsTheSchemaOfToday(t *testing.T) {
+	each(t, func(t *testing.T, open func() *sql.DB, up func(*sql.DB, func()) error) {
+		db := open()
+		require.NoError(t, up(db, nil))
+		isCurrent := ControlIsCurrent
+		if db.QueryRow(`SELECT 1 FROM duckdb_databases() LIMIT 1`).Err() == nil {
+			isCurrent = WarehouseIsCurrent
+		}
+		require.NoError(t, isCurrent(db))
+		_, err := db.Exec(`INSERT INTO schema_version VALUES (4711)`)
+		require.NoError(t, err)
+		require.ErrorIs(t, isCurrent(db), ErrNewer)
+		_, err = db.Exec(`DELETE FROM schema_version WHERE version > 1`)
+		require.NoError(t, err)
+		require.ErrorIs(t, isCurrent(db), ErrOlder)
+	})
+}
+
 // A migration with a fault leaves the ones before it in place and nothing of
 // itself.
 func TestFaultyMigrationRollsBack(t *testing.T) {

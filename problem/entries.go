@@ -35,6 +35,7 @@ const (
 	LeaseLost            Code = "lease_lost"
 	NotFound             Code = "not_found"
 	NoSuchPath           Code = "no_such_path"
+	NoGateway            Code = "no_gateway"
 	MethodNotAllowed     Code = "method_not_allowed"
 	NotAcceptable        Code = "not_acceptable"
 	UnsupportedMediaType Code = "unsupported_media_type"
@@ -146,6 +147,9 @@ var Catalogue = []Entry{
 	{Code: NoSuchPath, Section: Requests, Status: http.StatusNotFound,
 		Meaning: "The server has nothing at this path.",
 		Do:      "`/docs` lists the paths."},
+	{Code: NoGateway, Section: Requests, Status: http.StatusNotFound,
+		Meaning: "The server has no gateway.",
+		Do:      "Start it with `--engine URL`, or with `--gateway FILE`."},
 	{Code: MethodNotAllowed, Section: Requests, Status: http.StatusMethodNotAllowed,
 		Meaning: "The path does not take this method.",
 		Do:      "`Allow` says which it takes."},

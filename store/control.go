@@ -115,7 +115,7 @@ func prepareOn(ctx context.Context, db *sql.Conn) (*statements, error) {
 		{&s.addRollout, `INSERT INTO rollouts (rollout_key, rollout_id, created_at, updated_at) VALUES (?,?,?,?)`},
 		{&s.setRollout, `UPDATE rollouts SET put=?, from_traces=?, task_id=?, group_id=?, group_size=?, sample_index=?,
 			split=?, harness=?, harness_version=?, model=?, policy_version=?, metadata=?, status=?, error=?, finished_at=?,
-			reopened=?, traces=?, last_batch=?, open_intents=?, updated_at=? WHERE rollout_key=?`},
+			reopened=?, traces=?, last_batch=?, open_intents=?, last_seq=?, updated_at=? WHERE rollout_key=?`},
 		{&s.putJournal, `INSERT INTO journal (batch, part, rows, payload) VALUES (?,?,?,?)`},
 		{&s.setMeta, `INSERT INTO meta (key, value) VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`},
 		{&s.findReward, `SELECT rollout_key, trace_id, name, source, revision, value, at, coalesce(metadata, '') FROM rewards WHERE reward_id = ?`},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"icecore/migrations"
 	"icecore/store/warehouse"
 )
 
@@ -36,6 +37,9 @@ func Offline(ctx context.Context, dir, owner string) (control, inProcess *sql.DB
 		return nil, nil, 0, nil, errors.Join(err, c.close(), lock.release())
 	}
 	closeAll = func() error { return errors.Join(w.Close(), c.close(), lock.release()) }
+	if err := errors.Join(migrations.ControlIsCurrent(c.read), migrations.WarehouseIsCurrent(w.DB())); err != nil {
+		return nil, nil, 0, nil, errors.Join(err, closeAll())
+	}
 	if drained, err = w.Int(ctx, `SELECT max(last_batch) FROM ice.drains`); err != nil {
 		return nil, nil, 0, nil, errors.Join(err, closeAll())
 	}

@@ -62,12 +62,9 @@ func (s *Store) PutTraces(ctx context.Context, ts []*trace.Trace) ([]Outcome, in
 
 func (k *commit) putTrace(ctx context.Context, t *trace.Trace, attributes []byte) (Outcome, error) {
 	key := traceHash(t.TraceID)
-	var have []byte
-	var haveRollout, haveKey int64
-	err := k.c.st.findTrace.QueryRowContext(ctx, key).Scan(&have, &haveRollout, &haveKey)
-	known := err == nil
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return Outcome{}, fmt.Errorf("look up trace: %w", err)
+	have, err := k.findTrace(ctx, key)
+	if err != nil {
+		return Outcome{}, err
 	}
 	r, err := k.rollout(ctx, t.RolloutID)
 	if err != nil {
@@ -92,7 +89,7 @@ func (k *commit) putTrace(ctx context.Context, t *trace.Trace, attributes []byte
 		}
 	}
 	content := contentHash(promptHash, attributes)
-	if known {
+	if have != nil {
 		if bytes.Equal(content, have) {
 			return Outcome{Status: Duplicate}, nil
 		}
@@ -113,6 +110,16 @@ func (k *commit) putTrace(ctx context.Context, t *trace.Trace, attributes []byte
 		return Outcome{}, fmt.Errorf("index trace: %w", err)
 	}
 	return Outcome{Status: Stored}, k.touch(ctx, r, t, key)
+}
+
+// findTrace gives the content hash of a stored trace; nil: there is none.
+func (k *commit) findTrace(ctx context.Context, key []byte) (content []byte, err error) {
+	var rolloutKey, traceKey int64
+	err = k.c.st.findTrace.QueryRowContext(ctx, key).Scan(&content, &rolloutKey, &traceKey)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("look up trace: %w", err)
+	}
+	return content, nil
 }
 
 func wrongHash(t *trace.Trace, is []byte) *trace.Error {
@@ -190,6 +197,7 @@ func (k *commit) touch(ctx context.Context, r *Rollout, t *trace.Trace, key []by
 		r.Reopened, r.published = true, false
 	}
 	r.carry(t)
+	r.number(t.Seq)
 	var announcedIn int64
 	err := k.c.st.dropIntent.QueryRowContext(ctx, key).Scan(&announcedIn)
 	if errors.Is(err, sql.ErrNoRows) {

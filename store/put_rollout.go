@@ -48,44 +48,56 @@ func each[T any](ctx context.Context, s *Store, items []T, put func(context.Cont
 
 func (k *commit) putIntent(ctx context.Context, i *trace.Intent) (Outcome, error) {
 	key := traceHash(i.TraceID)
-	var content []byte
-	var rolloutKey, traceKey int64
-	err := k.c.st.findTrace.QueryRowContext(ctx, key).Scan(&content, &rolloutKey, &traceKey)
-	if err == nil {
+	stored, err := k.findTrace(ctx, key)
+	switch {
+	case err != nil:
+		return Outcome{}, err
+	case stored != nil:
 		return Outcome{Status: Duplicate}, nil
 	}
-	if !errors.Is(err, sql.ErrNoRows) {
-		return Outcome{}, fmt.Errorf("look up trace %s: %w", i.TraceID, err)
-	}
-	var seq, started *int64
-	err = k.c.st.findIntent.QueryRowContext(ctx, key).Scan(&rolloutKey, &seq, &started)
-	if err == nil {
-		r, err := k.rolloutByKey(ctx, rolloutKey)
-		if err != nil {
-			return Outcome{}, err
-		}
-		if r.ID != i.RolloutID || !same(seq, i.Seq) {
-			return refuse(&trace.Error{Code: trace.CodeConflict, Field: "trace_id",
-				Message: "is announced already with another rollout_id or seq"}), nil
-		}
+	in, seq, err := k.announced(ctx, key)
+	switch {
+	case err != nil:
+		return Outcome{}, err
+	case in != nil && (in.ID != i.RolloutID || !same(seq, i.Seq)):
+		return refuse(&trace.Error{Code: trace.CodeConflict, Field: "trace_id",
+			Message: "is announced already with another rollout_id or seq"}), nil
+	case in != nil:
 		return Outcome{Status: Duplicate}, nil
-	}
-	if !errors.Is(err, sql.ErrNoRows) {
-		return Outcome{}, fmt.Errorf("look up intent %s: %w", i.TraceID, err)
 	}
 	r, err := k.needRollout(ctx, i.RolloutID)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if _, err := k.c.st.putIntent.ExecContext(ctx, key, i.TraceID, r.Key, i.Seq, i.StartedAt); err != nil {
-		return Outcome{}, fmt.Errorf("store intent %s: %w", i.TraceID, err)
+	return Outcome{Status: Stored}, k.addIntent(ctx, r, key, i.TraceID, i.Seq, i.StartedAt)
+}
+
+// announced gives rollout and seq of an announced call; a nil rollout: there is none.
+func (k *commit) announced(ctx context.Context, key []byte) (in *Rollout, seq *int64, err error) {
+	var rolloutKey int64
+	var started *int64
+	err = k.c.st.findIntent.QueryRowContext(ctx, key).Scan(&rolloutKey, &seq, &started)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil, nil
 	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up intent: %w", err)
+	}
+	in, err = k.rolloutByKey(ctx, rolloutKey)
+	return in, seq, err
+}
+
+func (k *commit) addIntent(ctx context.Context, r *Rollout, key []byte, traceID string, seq, startedAt *int64) error {
+	if _, err := k.c.st.putIntent.ExecContext(ctx, key, traceID, r.Key, seq, startedAt); err != nil {
+		return fmt.Errorf("store intent %s: %w", traceID, err)
+	}
+	r.number(seq)
 	r.OpenIntents++
 	r.dirty = true
 	if r.Status != "" {
 		r.published = false
 	}
-	return Outcome{Status: Stored}, nil
+	return nil
 }
 
 func same(a, b *int64) bool {

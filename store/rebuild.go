@@ -32,7 +32,7 @@ func (s *Store) rebuild(ctx context.Context, lost, stale bool) error {
 	defer tx.Rollback() //nolint:errcheck // after a commit this does nothing
 	b := &rebuilder{s: s, tx: tx, lost: lost, stale: stale}
 	for _, step := range []func(context.Context) error{
-		b.salvage, b.rollouts, b.rewards, b.traces, b.learnerPosts, b.counts, b.counters, b.groups, b.republish,
+		b.salvage, b.rollouts, b.rewards, b.traces, b.learnerPosts, b.counts, b.seqs, b.counters, b.groups, b.republish,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("rebuild index: %w", err)
@@ -115,6 +115,11 @@ func (b *rebuilder) traces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return b.journalledTraces(ctx, func(rec arrow.RecordBatch) error { return add(rec, 0, 1, 2, 3, 5) })
+}
+
+// journalledTraces goes through the journal's traces.
+func (b *rebuilder) journalledTraces(ctx context.Context, do func(arrow.RecordBatch) error) error {
 	rs, err := b.tx.QueryContext(ctx, `SELECT payload FROM journal WHERE part = 'traces' ORDER BY batch`)
 	if err != nil {
 		return fmt.Errorf("read journal: %w", err)
@@ -126,14 +131,14 @@ func (b *rebuilder) traces(ctx context.Context) error {
 			return fmt.Errorf("read journal: %w", err)
 		}
 		recs, err := decodeRecords(payload, tableTraces.schema)
-		if err != nil {
-			return err
-		}
 		for _, rec := range recs {
-			if err := add(rec, 0, 1, 2, 3, 5); err != nil {
-				return err
+			if err == nil {
+				err = do(rec)
 			}
 			rec.Release()
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return rs.Err()

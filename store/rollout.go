@@ -38,8 +38,10 @@ type Rollout struct {
 	Traces      int64
 	LastBatch   int64
 	OpenIntents int64
-	CreatedAt   int64
-	UpdatedAt   int64
+	// LastSeq is the highest seq that any of them has, 0 when none has one.
+	LastSeq   int64
+	CreatedAt int64
+	UpdatedAt int64
 
 	put        trace.RolloutPatch
 	fromTraces map[string]carried
@@ -73,7 +75,7 @@ func (c carried) before(o carried) bool {
 
 const rolloutColumns = `rollout_key, rollout_id, put, from_traces, coalesce(task_id,''), coalesce(group_id,''), group_size,
 	sample_index, coalesce(split,''), coalesce(harness,''), coalesce(harness_version,''), coalesce(model,''), policy_version,
-	metadata, coalesce(status,''), coalesce(error,''), finished_at, reopened, traces, last_batch, open_intents, created_at, updated_at`
+	metadata, coalesce(status,''), coalesce(error,''), finished_at, reopened, traces, last_batch, open_intents, last_seq, created_at, updated_at`
 
 type scanner interface{ Scan(dest ...any) error }
 
@@ -82,7 +84,7 @@ func scanRollout(s scanner) (*Rollout, error) {
 	var put, carried []byte
 	err := s.Scan(&r.Key, &r.ID, &put, &carried, &r.TaskID, &r.GroupID, &r.GroupSize, &r.SampleIndex, &r.Split,
 		&r.Harness, &r.HarnessVersion, &r.Model, &r.PolicyVersion, &r.Metadata, &r.Status, &r.Error, &r.FinishedAt,
-		&r.Reopened, &r.Traces, &r.LastBatch, &r.OpenIntents, &r.CreatedAt, &r.UpdatedAt)
+		&r.Reopened, &r.Traces, &r.LastBatch, &r.OpenIntents, &r.LastSeq, &r.CreatedAt, &r.UpdatedAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -218,7 +220,7 @@ func (r *Rollout) save(ctx context.Context, st *sql.Stmt) error {
 	}
 	_, err = st.ExecContext(ctx, string(put), string(brought), null(r.TaskID), null(r.GroupID), r.GroupSize, r.SampleIndex,
 		null(r.Split), null(r.Harness), null(r.HarnessVersion), null(r.Model), r.PolicyVersion, null(string(r.Metadata)),
-		null(r.Status), null(r.Error), r.FinishedAt, r.Reopened, r.Traces, r.LastBatch, r.OpenIntents, r.UpdatedAt, r.Key)
+		null(r.Status), null(r.Error), r.FinishedAt, r.Reopened, r.Traces, r.LastBatch, r.OpenIntents, r.LastSeq, r.UpdatedAt, r.Key)
 	if err != nil {
 		return fmt.Errorf("save rollout %s: %w", r.ID, err)
 	}

@@ -31,6 +31,8 @@ type Store struct {
 	drainer   *drainer
 	metrics   *metrics
 	groups    *broadcast
+	keys      *keyCache
+	versions  versions
 	report    string
 
 	background sync.WaitGroup
@@ -70,7 +72,7 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 		return nil, fmt.Errorf("make data directory: %w", err)
 	}
 	s := &Store{opts: opts, log: opts.Log, heads: newHeadCache(), metrics: newMetrics(),
-		groups: newBroadcast()}
+		groups: newBroadcast(), keys: newKeyCache()}
 	if s.lock, err = lockDir(opts.Dir, opts.Owner); err != nil {
 		return nil, err
 	}
@@ -91,6 +93,12 @@ func Open(ctx context.Context, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if err := s.recover(ctx, setAside); err != nil {
+		return nil, err
+	}
+	if err := s.floorSeqs(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.loadVersions(ctx); err != nil {
 		return nil, err
 	}
 	if s.committer, err = newCommitter(ctx, s); err != nil {

@@ -57,5 +57,25 @@ type Reward struct {
 	Metadata []byte
 }
 
+// NewKey asks for a key with which a harness calls the gateway.
+type NewKey struct {
+	// Label is for whoever lists keys; empty when not said.
+	Label string
+	// ExpiresInSeconds is how long the key counts; nil: until it is revoked.
+	ExpiresInSeconds *int64
+}
+
+// MaxKeySeconds bounds NewKey.ExpiresInSeconds: ten years.
+const MaxKeySeconds = 10 * 366 * 24 * 60 * 60
+
+// VersionNotice says which policy version is served from now on.
+type VersionNotice struct {
+	PolicyVersion *int64
+	// Model is the engines' name; empty: all models.
+	Model string
+	// At is since when, in microseconds since the Unix epoch, UTC; nil: since now.
+	At *int64
+}
+
 // DefaultReward is the reward name that learners train on.
 const DefaultReward = "outcome"

@@ -188,6 +188,25 @@ func (f *Finish) Validate() *Error {
 	return oneOf("status", f.Status, FinishStatuses)
 }
 
+// Validate checks what is asked of a key.
+func (k *NewKey) Validate() *Error {
+	if n := k.ExpiresInSeconds; n != nil && (*n < 1 || *n > MaxKeySeconds) {
+		return Invalid("expires_in_seconds", fmt.Sprintf("is not between 1 and %d", MaxKeySeconds))
+	}
+	return optionalID("label", k.Label)
+}
+
+// Validate checks what is said of a policy version.
+func (n *VersionNotice) Validate() *Error {
+	if n.PolicyVersion == nil {
+		return Missing("policy_version")
+	}
+	return firstError(
+		func() *Error { return nonNegative("policy_version", n.PolicyVersion) },
+		func() *Error { return optionalID("model", n.Model) },
+	)
+}
+
 // Validate checks an intent.
 func (i *Intent) Validate() *Error {
 	return firstError(

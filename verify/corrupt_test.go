@@ -155,6 +155,10 @@ var corruptions = []corruption{
 		check: checkRewards, says: "not in the control database"},
 	{name: "a reward twice", warehouse: `INSERT INTO ice.rewards SELECT * FROM ice.rewards WHERE reward_id = 'w1'`,
 		check: checkRewards, says: "twice"},
+	{name: "a number that would be given twice", control: `UPDATE rollouts SET last_seq = 0`,
+		check: checkRollouts, says: "its number would be given twice"},
+	{name: "an announced number that would be given twice", control: `UPDATE intents SET seq = 9000`,
+		check: checkRollouts, says: "a call is announced with seq 9000"},
 	{name: "an intent left behind", control: `INSERT INTO intents SELECT trace_hash, 'announced', rollout_key, 1, 1 FROM trace_index
 		WHERE trace_hash = x'` + hexKey("announced") + `'`, check: checkIntents, says: "still announced"},
 	{name: "an intent under another hash", control: `UPDATE intents SET trace_id = 'x'`,

@@ -150,11 +150,15 @@ func (v *run) indexCounts(ctx context.Context, q querier) error {
 func (v *run) rolloutCounts(ctx context.Context, q querier) error {
 	return q.each(ctx, func(s scan) error {
 		var id string
-		var traces, last, open, isTraces, isLast, isOpen int64
-		if err := s(&id, &traces, &last, &open, &isTraces, &isLast, &isOpen); err != nil {
+		var key, traces, last, open, seq, isTraces, isLast, isOpen, announced int64
+		if err := s(&id, &key, &traces, &last, &open, &seq, &isTraces, &isLast, &isOpen, &announced); err != nil {
 			return err
 		}
-		v.checked(checkRollouts, 3)
+		v.checked(checkRollouts, 4)
+		v.lastSeq[key] = seq
+		if announced > seq {
+			v.fail(checkRollouts, id, "", "last_seq is %d, but a call is announced with seq %d: its number would be given twice", seq, announced)
+		}
 		for _, c := range []struct {
 			what    string
 			has, is int64
@@ -164,10 +168,11 @@ func (v *run) rolloutCounts(ctx context.Context, q querier) error {
 			}
 		}
 		return nil
-	}, `SELECT r.rollout_id, r.traces, r.last_batch, r.open_intents, coalesce(t.n, 0), coalesce(t.b, 0), coalesce(i.n, 0)
+	}, `SELECT r.rollout_id, r.rollout_key, r.traces, r.last_batch, r.open_intents, r.last_seq, coalesce(t.n, 0), coalesce(t.b, 0),
+			coalesce(i.n, 0), coalesce(i.seq, 0)
 		FROM rollouts r
 		LEFT JOIN (SELECT rollout_key, count(*) AS n, max(batch) AS b FROM trace_index GROUP BY 1) t ON t.rollout_key = r.rollout_key
-		LEFT JOIN (SELECT rollout_key, count(*) AS n FROM intents GROUP BY 1) i ON i.rollout_key = r.rollout_key
+		LEFT JOIN (SELECT rollout_key, count(*) AS n, max(seq) AS seq FROM intents GROUP BY 1) i ON i.rollout_key = r.rollout_key
 		ORDER BY r.rollout_key`)
 }
 

@@ -82,6 +82,9 @@ func (v *run) index(ctx context.Context, q querier, p *page) error {
 			case x != is:
 				v.fail(checkIndex, r.name(), t.id, "the index has %v, the warehouse %v", x, is)
 			}
+			if last := v.lastSeq[t.rolloutKey]; t.seq.Int64 > last {
+				v.fail(checkRollouts, r.name(), t.id, "has seq %d, but last_seq of its rollout is %d: its number would be given twice", t.seq.Int64, last)
+			}
 			if ok {
 				found[x.trace] = true
 			}

@@ -47,6 +47,8 @@ type run struct {
 	through, drained int64
 	// indexed counts the index rows of each rollout, up to batch through.
 	indexed map[int64]int
+	// lastSeq is the highest seq that each rollout's calls may have.
+	lastSeq map[int64]int64
 	// sent holds the SHA-256 of bodies that are still in the journal.
 	sent map[bodyKey][32]byte
 }
@@ -61,7 +63,7 @@ func Run(ctx context.Context, src Source, opts Options) (*Report, error) {
 	if opts.PageTokens == 0 {
 		opts.PageTokens = defaultPageTokens
 	}
-	v := &run{Report: newReport(opts.MaxFindings), src: src, opts: opts, indexed: map[int64]int{}, sent: map[bodyKey][32]byte{}}
+	v := &run{Report: newReport(opts.MaxFindings), src: src, opts: opts, indexed: map[int64]int{}, lastSeq: map[int64]int64{}, sent: map[bodyKey][32]byte{}}
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
