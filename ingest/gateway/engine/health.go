@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"icecore/ingest/gateway/turn"
+)
+
+const (
+	// relistAfter is the age from which the list of models is asked for again.
+	relistAfter = 30 * time.Second
+	// patience is how many looks in a row may run out of time while none of its streams
+	// goes on, before an engine counts as unwell.
+	patience = 3
+	// lookWhenDown bounds the time between looks at an engine that is not healthy.
+	lookWhenDown = time.Second
+	maxSmall     = 8 << 20
+)
+
+// An engine is healthy, unwell or down. One that says nothing in time, or says that it
+// is ill while its streams go on, is unwell: it may be busy with long prompts, so it is
+// still used where no healthy one serves the model. One that refuses a connection, or
+// says that it is ill and does nothing else, is down.
+
+// watch looks at the engine again and again, not quite regularly, so that many
+// gateways do not look at once.
+func (e *Engine) watch(ctx context.Context) {
+	for {
+		every := e.pool.o.HealthEvery
+		if e.mu.Lock(); !e.healthy {
+			every = min(every, lookWhenDown)
+		}
+		e.mu.Unlock()
+		wait := time.NewTimer(every*4/5 + rand.N(every*2/5+1))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-e.poke:
+			wait.Stop()
+		case <-wait.C:
+		}
+		e.look(ctx)
+	}
+}
+
+// ask has the engine looked at soon.
+func (e *Engine) ask() {
+	select {
+	case e.poke <- struct{}{}:
+	default:
+	}
+}
+
+// look asks the engine how it is, and once it is well what it serves. It is called from
+// one goroutine at a time.
+func (e *Engine) look(ctx context.Context) {
+	status, err := e.health(ctx)
+	heard := e.heard.Load()
+	goesOn := heard != e.heardLast
+	e.heardLast = heard
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e.ill(err, status, goesOn)
+		return
+	}
+	e.mu.Lock()
+	first := !e.usable
+	if first {
+		// It may be another version than before: what it could not do is forgotten.
+		e.absent, e.learnt, e.weight = map[string]bool{}, map[string]*learnt{}, weight{}
+		e.kind, e.knows, e.endings = e.cfg.Kind, nil, nil
+	}
+	kind, list := e.kind, first || time.Since(e.asked) > relistAfter
+	e.mu.Unlock()
+	if kind == "" {
+		if e.detect(ctx); e.Kind() == "" {
+			e.late(false) // not before it is known how to speak to it
+			return
+		}
+	}
+	if first && e.Kind() == KindSGLang {
+		e.describe(ctx)
+	}
+	if list {
+		e.list(ctx)
+	}
+	e.up()
+}
+
+// ill judges a look that failed. goesOn: the engine's streams do.
+func (e *Engine) ill(err error, status int, goesOn bool) {
+	var f *turn.Fault
+	refused := errors.As(err, &f) && f.Code == turn.CodeEngineUnreachable
+	why := e.clean(err.Error())
+	if status == 0 {
+		why = "cannot be reached: " + e.clean(unwrapped(err))
+	}
+	switch {
+	case late(err):
+		e.late(goesOn)
+	case goesOn && !refused:
+		e.unwell(why)
+	default:
+		e.down(why)
+	}
+}
+
+// get asks one question of a look, for at most the health timeout.
+func (e *Engine) get(ctx context.Context, path string) (data []byte, status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.pool.o.HealthTimeout)
+	defer cancel()
+	return e.small(ctx, http.MethodGet, path, nil, maxSmall)
+}
+
+// late says that a question ran out of its time.
+func late(err error) bool {
+	var f *turn.Fault
+	return errors.As(err, &f) && f.Code == turn.CodeTimeout && errors.Is(f.Cause, context.DeadlineExceeded)
+}
+
+// health gives the status too; 0: there was no answer.
+func (e *Engine) health(ctx context.Context) (int, error) {
+	if e.has("/health") {
+		_, status, err := e.get(ctx, "/health")
+		if err == nil || !missing(status) {
+			return status, err
+		}
+		e.lacks("/health")
+	}
+	_, status, err := e.get(ctx, "/v1/models")
+	if err != nil && missing(status) {
+		return status, nil // it answers; what it serves stands in the configuration
+	}
+	return status, err
+}
+
+func (e *Engine) up() {
+	e.mu.Lock()
+	turned := !e.healthy
+	e.healthy, e.usable, e.why, e.lates = true, true, "", 0
+	if turned {
+		e.since = time.Now()
+	}
+	kind, version := e.kind, e.version
+	e.mu.Unlock()
+	if turned {
+		e.pool.log.Info("engine is up", "engine", e.name, "kind", kind, "version", version)
+	}
+}
+
+func (e *Engine) down(why string) {
+	e.mu.Lock()
+	turned := e.usable
+	if e.healthy || turned {
+		e.since = time.Now()
+	}
+	if turned {
+		e.downs++
+	}
+	e.healthy, e.usable, e.why = false, false, why
+	e.mu.Unlock()
+	if turned {
+		e.pool.log.Warn("engine is down", "engine", e.name, "why", why)
+	}
+}
+
+// late counts a look that ran out of time. goesOn: the engine's streams do.
+func (e *Engine) late(goesOn bool) {
+	e.mu.Lock()
+	if goesOn {
+		e.lates = 0
+	} else {
+		e.lates++
+	}
+	lates := e.lates
+	e.mu.Unlock()
+	if lates >= patience {
+		e.unwell("does not answer in time")
+	}
+}
+
+// unwell is not healthy, and no reason to give up an engine that was.
+func (e *Engine) unwell(why string) {
+	e.mu.Lock()
+	turned := e.healthy
+	if turned {
+		e.healthy, e.since = false, time.Now()
+	}
+	e.why = why
+	e.mu.Unlock()
+	if turned {
+		e.pool.log.Warn("engine is unwell", "engine", e.name, "why", why)
+	}
+}
+
+// Downs is how often the engine went down. What was learnt of it under another number
+// may be true of another server.
+func (e *Engine) Downs() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.downs
+}

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"time"
+)
+
+// detect finds out the kind by what only one kind of engine has.
+func (e *Engine) detect(ctx context.Context) {
+	kind, version := KindOpenAI, ""
+	for _, path := range []string{"/version", "/get_model_info", "/model_info", "/server_info", "/get_server_info"} {
+		data, _, err := e.get(ctx, path)
+		if ctx.Err() != nil || err != nil && late(err) {
+			return // not found out; the next look asks again
+		}
+		if err != nil {
+			continue
+		}
+		version = member(data, "version")
+		if path == "/version" && version != "" {
+			kind = KindVLLM
+			break
+		}
+		if member(data, "model_path") != "" {
+			kind = KindSGLang
+			break
+		}
+		version = ""
+	}
+	e.mu.Lock()
+	e.kind, e.version = kind, version
+	e.mu.Unlock()
+}
+
+// describe reads which members the engine's own description of its requests names, as
+// far as they tell generations apart.
+func (e *Engine) describe(ctx context.Context) {
+	data, _, err := e.get(ctx, "/openapi.json")
+	if err != nil || !bytes.Contains(data, []byte(`"messages"`)) {
+		return
+	}
+	knows := map[string]bool{}
+	for _, name := range []string{mSglextInput, mSglextOutput, mTokenIDs, mPromptIDs, mMetaInfo, mInputIDs} {
+		knows[name] = bytes.Contains(data, []byte(`"`+name+`"`))
+	}
+	e.mu.Lock()
+	e.knows = knows
+	e.mu.Unlock()
+}
+
+// list reads what the engine serves. Where it cannot be read, what was known stays.
+func (e *Engine) list(ctx context.Context) {
+	data, status, err := e.get(ctx, "/v1/models")
+	if err != nil && !missing(status) {
+		return
+	}
+	models := []Model{}
+	s := scan{b: data}
+	s.peek()
+	if err == nil && s.open('{') {
+		for key, ok := s.member(); ok; key, ok = s.member() {
+			if string(key) != "data" || !s.open('[') {
+				if string(key) != "data" {
+					s.skip()
+				}
+				continue
+			}
+			for s.item(']') {
+				if m := readModel(&s); m.Name != "" {
+					models = append(models, m)
+				}
+			}
+		}
+	}
+	if s.err != nil {
+		return
+	}
+	e.mu.Lock()
+	e.listed, e.asked = models, time.Now()
+	e.mu.Unlock()
+}
+
+func readModel(s *scan) (m Model) {
+	if !s.open('{') {
+		return m
+	}
+	for key, ok := s.member(); ok; key, ok = s.member() {
+		switch string(key) {
+		case "id":
+			m.Name = s.str()
+		case "max_model_len", "context_length", "max_context_length":
+			if v, ok := s.integer(); ok && v > 0 {
+				m.MaxLen = v
+			}
+		default:
+			s.skip()
+		}
+	}
+	return m
+}
+
+// member reads one text of an object; a number counts as its digits.
+func member(data []byte, name string) string {
+	s := scan{b: data}
+	if s.peek() != '{' {
+		return ""
+	}
+	s.open('{')
+	out := ""
+	for key, ok := s.member(); ok; key, ok = s.member() {
+		if string(key) == name {
+			out = readVersion(&s)
+		} else {
+			s.skip()
+		}
+	}
+	if s.err != nil {
+		return ""
+	}
+	return out
+}

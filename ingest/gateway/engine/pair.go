@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"math"
+	"strconv"
+
+	"icecore/trace"
+)
+
+// idsOf reads the ids that a list of log-probs names; nil: not every position does.
+func idsOf(logs []position) []int32 {
+	ids := make([]int32, len(logs))
+	for i, p := range logs {
+		if p.id < 0 {
+			return nil
+		}
+		ids[i] = p.id
+	}
+	return ids
+}
+
+// floor is what vLLM says of a position that has no log-prob, or one below.
+const floor = -9999
+
+// pair sets the log-probs. They are taken only as a whole: as many as there are ids,
+// and none that names another id.
+func (out *Sampled) pair(logs []position) {
+	if out.IDs == nil {
+		return
+	}
+	if logs == nil {
+		if len(out.IDs) > 0 {
+			out.flag(flagLogsMissing)
+		}
+		return
+	}
+	if len(logs) != len(out.IDs) {
+		out.flag(flagLogsDropped)
+		return
+	}
+	for i, p := range logs {
+		if p.id >= 0 && p.id != out.IDs[i] {
+			out.flag(flagLogsDropped)
+			return
+		}
+	}
+	l := &trace.Logprobs{Values: make([]float32, 0, len(logs))}
+	floored := map[string]any{}
+	for i, p := range logs {
+		switch {
+		case !p.known:
+			l.AppendUnknown()
+		case p.value <= floor && !math.IsInf(p.value, -1): // that is a value
+			l.AppendUnknown()
+			floored[strconv.Itoa(i)] = p.value
+		default:
+			l.Append(float32(p.value))
+		}
+	}
+	out.Logprobs = l
+	if len(floored) > 0 {
+		out.keep("logprobs_floored", floored)
+	}
+	if uniform(l) {
+		out.flag(flagUniform)
+	}
+}
+
+// A tail of uniformTail log-probs that are all alike and this low is the mark of
+// logits that were NaN and were made uniform: -ln(vocabulary).
+const (
+	uniformTail = 16
+	uniformLow  = -6
+)
+
+func uniform(l *trace.Logprobs) bool {
+	n := l.Len()
+	if n < uniformTail {
+		return false
+	}
+	last, known := l.At(n - 1)
+	if !known || !(last < uniformLow) {
+		return false
+	}
+	for i := n - uniformTail; i < n; i++ {
+		if v, known := l.At(i); !known || v-last > 1e-3 || last-v > 1e-3 {
+			return false
+		}
+	}
+	return true
+}
