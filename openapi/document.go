@@ -161,7 +161,7 @@ func fillText(text string, values map[string]any) (any, error) {
 
 // leaveOut takes paths out that this server does not have.
 func (d *Document) leaveOut(o Options) {
-	has := map[string]bool{"profile": o.Profile}
+	has := map[string]bool{"profile": o.Profile, "gateway": o.Gateway}
 	paths := d.root["paths"].(object)
 	for path, item := range paths {
 		flag, only := item.(object)["x-only-with"].(string)

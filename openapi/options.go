@@ -13,6 +13,8 @@ type Options struct {
 	BaseURL string
 	// Profile: the server has /debug/pprof.
 	Profile bool
+	// Gateway: the server has engines.
+	Gateway bool
 
 	// The limits of ingest, see ingest.Options.
 	MaxRequestBytes  int64

@@ -23,6 +23,7 @@ import (
 )
 
 type demoCmd struct {
+	Tour string `arg:"" optional:"" help:"What is shown: captures (rollouts of four harnesses are imported), or gateway (an agent calls an engine through it)." enum:"captures,gateway" default:"captures"`
 	config
 	Captures string `help:"Directory of captured rollouts to import." default:"testdata/captures" placeholder:"DIR"`
 	Once     bool   `help:"End after the tour instead of serving on."`
@@ -31,7 +32,8 @@ type demoCmd struct {
 // Help is shown by demo --help.
 func (demoCmd) Help() string {
 	return `Works in a fresh temporary directory that it removes at the end (--data is ignored), and on a free port unless
---listen names one.`
+--listen names one. The gateway's engine is a test engine without a model, unless --engine
+or --gateway names one.`
 }
 
 // Run implements the command.
@@ -62,11 +64,23 @@ func (c demoCmd) Run(ctx context.Context) error {
 	if c.LogLevel == "info" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
+	show := demoCmd.tour
+	if c.Tour == "gateway" {
+		show = demoCmd.gatewayTour
+		if len(c.Engine) == 0 && c.Gateway == "" {
+			url, stop, err := startDemoEngine(ctx)
+			if err != nil {
+				return fmt.Errorf("demo: %w", err)
+			}
+			defer stop() //nolint:errcheck // nothing is lost
+			c.Engine = []string{url}
+		}
+	}
 	s, err := startServer(ctx, c.config, log)
 	if err != nil {
 		return err
 	}
-	err = c.tour(ctx, "http://"+s.addr, os.Stdout)
+	err = show(c, ctx, "http://"+s.addr, os.Stdout)
 	if err == nil && !c.Once {
 		<-ctx.Done()
 		fmt.Println("\nstopping")

@@ -20,9 +20,12 @@ type cli struct {
 	Trace   traceCmd   `cmd:"" help:"Follow one sampled response from the engine's body to the delivered row, and compare."`
 	Query   queryCmd   `cmd:"" help:"Run SQL on a server, or type it."`
 	Report  reportCmd  `cmd:"" help:"Show how rollouts went, per harness, and what one range of policy versions gained over another."`
+	Key     keyCmd     `cmd:"" help:"Make, list and revoke keys for the gateway."`
 	Verify  verifyCmd  `cmd:"" help:"Check everything that is stored, independently of the code that stored it."`
 	Demo    demoCmd    `cmd:"" help:"Start a fresh server, import captured rollouts, and show what became of them."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+
+	TestEngine testEngineCmd `cmd:"" help:"Run an inference server without a model, to try a harness and the gateway."`
 
 	Warehouse warehouseCmd `cmd:"" hidden:"" help:"Be the warehouse's process of a server; started by serve."`
 }

@@ -12,7 +12,7 @@ import (
 
 func (s *server) registry() (*prometheus.Registry, error) {
 	r := prometheus.NewRegistry()
-	all := append(slices.Concat(s.store.Collectors(), s.ingest.Collectors(), s.sql.Collectors(), s.delivery.Collectors()), collectors.NewGoCollector(),
+	all := append(slices.Concat(s.store.Collectors(), s.ingest.Collectors(), s.sql.Collectors(), s.delivery.Collectors(), s.gatewayCollectors()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &statusCollector{s})
 	for _, c := range all {
 		if err := r.Register(c); err != nil {

@@ -20,6 +20,7 @@ func (s *server) document() (*openapi.Document, error) {
 		Version:          version,
 		BaseURL:          "http://" + s.addr,
 		Profile:          s.cfg.Profile,
+		Gateway:          s.gateway != nil,
 		MaxRequestBytes:  ingest.MaxRequestBytes,
 		MaxItems:         ingest.Limits.MaxItems,
 		MaxTokens:        ingest.Limits.MaxTokens,

@@ -50,6 +50,7 @@ type config struct {
 	MaxBuffered string        `help:"Most request bytes held at once over all requests (${default})." default:"512MiB" placeholder:"SIZE"`
 	ReadTimeout time.Duration `help:"How long a client may send nothing, or take nothing of a result of SQL or of a lease." default:"30s"`
 	sqlConfig
+	gatewayConfig
 	LogLevel    string        `help:"debug, info, warn or error." default:"info" enum:"debug,info,warn,error"`
 	LogFormat   string        `help:"text or json." default:"text" enum:"text,json"`
 	Profile     bool          `help:"Serve Go profiles at /debug/pprof/."`
@@ -62,6 +63,9 @@ type serveCmd struct{ config }
 func (serveCmd) Help() string {
 	return `The server keeps everything in the data directory: a control database (SQLite) that makes
 acknowledgements durable, and a warehouse (DuckDB). One process may use a directory at a time.
+
+With --engine URL harnesses can be pointed at http://HOST:PORT/gateway/ROLLOUT_ID: the gateway calls the engine
+for them, and keeps each answer as a trace.
 
 Stop it with an interrupt: it refuses new requests, finishes those in work, drains, and closes.
 A second interrupt ends it at once; nothing that was acknowledged is lost by that either.`

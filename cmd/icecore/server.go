@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"icecore/ingest"
+	"icecore/ingest/gateway"
 	"icecore/merge"
 	"icecore/merge/pass"
 	"icecore/problem"
@@ -36,6 +37,7 @@ type server struct {
 	ingest   *ingest.API
 	sql      *sqlapi.API
 	delivery *delivery.API
+	gateway  *gateway.Gateway // nil: there is none
 	http     *http.Server
 	addr     string
 	stopping atomic.Bool
@@ -53,7 +55,7 @@ func startServer(ctx context.Context, cfg config, log *slog.Logger) (*server, er
 	}
 	e, err := s.routes()
 	if err != nil {
-		return nil, errors.Join(err, listener.Close(), s.stopParts())
+		return nil, errors.Join(err, listener.Close(), s.stopGateway(ctx), s.stopParts())
 	}
 	s.http = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -141,6 +143,9 @@ func (s *server) startParts(ctx context.Context) error {
 		return errors.Join(errors.New("--group-quiet and --incomplete-wait: are times from 0 on"), s.stopParts())
 	}
 	s.delivery = delivery.New(s.store, s.runner, delivery.Options{Quiet: cfg.GroupQuiet, Incomplete: cfg.IncompleteWait, Patience: cfg.ReadTimeout, Log: s.log})
+	if err := s.startGateway(); err != nil {
+		return errors.Join(err, s.stopParts())
+	}
 	return nil
 }
 
@@ -188,18 +193,31 @@ func (s *server) stopParts() error {
 	return s.store.Close(context.Background())
 }
 
+// abortGrace is how long calls of the gateway that were broken off have to tell their
+// harnesses so.
+const abortGrace = 2 * time.Second
+
 // stop refuses new requests, finishes those in work, drains and closes.
 func (s *server) stop() error {
 	s.stopping.Store(true)
 	s.delivery.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopTimeout)
 	defer cancel()
-	err := s.http.Shutdown(ctx)
+	calls := make(chan error, 1)
+	go func() { calls <- s.stopGateway(ctx) }()
+	patience := s.cfg.StopTimeout
+	if s.gateway != nil {
+		patience += abortGrace
+	}
+	connections, cancelToo := context.WithTimeout(context.Background(), patience)
+	defer cancelToo()
+	err := s.http.Shutdown(connections)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("some requests did not finish in time; breaking them off")
 		err = s.http.Close()
 	}
-	return errors.Join(err, s.stopParts())
+	// The store closes only when every call's trace is in it.
+	return errors.Join(err, <-calls, s.stopParts())
 }
 
 func (s *server) routes() (*echo.Echo, error) {
@@ -211,6 +229,7 @@ func (s *server) routes() (*echo.Echo, error) {
 	query.New(s.store, s.runner, s.sql, s.log).Register(e)
 	s.sql.Register(e)
 	s.delivery.Register(e)
+	s.routeGateway(e)
 	doc, err := s.document()
 	if err != nil {
 		return nil, err
@@ -277,7 +296,8 @@ func (s *server) status(c echo.Context) error {
 		HeldIngest      int64   `json:"ingest_held_bytes"`
 		MergeWaiting    int     `json:"merge_waiting_rollouts"`
 		MergeLagSeconds float64 `json:"merge_lag_seconds"`
-	}{st, version, s.ingest.Open(), s.ingest.Held(), waiting, oldest.Seconds()})
+		Gateway         any     `json:"gateway,omitempty"`
+	}{st, version, s.ingest.Open(), s.ingest.Held(), waiting, oldest.Seconds(), s.gatewayStatus()})
 }
 
 // verify runs the witness in the warehouse's process: only one may open that
