@@ -29,6 +29,10 @@ type exchange struct {
 
 // check gives what of an exchange is not as the document says.
 func (d *description) check(x *exchange) error {
+	// Below /gateway answers have the shape of the providers' APIs, faults too.
+	if strings.HasPrefix(x.request.URL.Path, "/gateway/") {
+		return nil
+	}
 	path, item := d.find(x.request.Method, x.request.URL.EscapedPath())
 	if item == nil {
 		return d.checkRefusal(x, http.StatusNotFound, "no_such_path")

@@ -12,11 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// nowhere makes a server have a gateway, of an engine that is not there.
+const nowhere = "--engine=http://127.0.0.1:1"
+
 // TestDocumentHasTheRoutes: docs/api.md has the routes of the code (docs/doctest
 // sees to that), and the document those of docs/api.md.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--profile")
+	s := start(t, "--profile", nowhere)
 	d, err := describe(s.get("/openapi.json").is(200).body)
 	require.NoError(t, err)
 	var documented []string
@@ -40,15 +43,17 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 // TestDocumentedPathsAreServed: whatever the document has, the server knows.
 func TestDocumentedPathsAreServed(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--profile")
+	s := start(t, "--profile", nowhere)
 	d, err := describe(s.get("/openapi.json").is(200).body)
 	require.NoError(t, err)
 	for path, item := range d.root["paths"].(object) {
-		at := strings.NewReplacer("{page}", "goroutine", "{rollout_id}", "r-1", "{trace_id}", "t-1", "{name}", "learner", "{lease_id}", "ls_1").Replace(path)
+		at := strings.NewReplacer("{page}", "goroutine", "{rollout_id}", "r-1", "{trace_id}", "t-1", "{name}", "learner", "{lease_id}", "ls_1", "{key_id}", "key_1", "{model}", "m").Replace(path)
 		for method := range item.(object) {
 			a := s.send(strings.ToUpper(method), at, nil)
 			require.NotEqual(t, http.StatusMethodNotAllowed, a.status, "%s %s", method, path)
 			require.False(t, a.status == http.StatusNotFound && strings.Contains(string(a.body), "no_such_path"), "%s %s", method, path)
+			// The gateway has words of its own for what it does not have.
+			require.NotContains(t, string(a.body), "nothing at this path", "%s %s", method, path)
 		}
 	}
 }

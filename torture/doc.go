@@ -8,4 +8,7 @@
 // "duplicate" is there exactly once and as it was sent; what was sent without an
 // answer is there whole or not at all; what is merged and exported is what
 // package merge makes of the traces that are there.
+//
+// Calls of the gateway have one more: what the engine noted that it sampled. icecore,
+// the engine and the harness are processes of their own there, and each is killed.
 package torture
