@@ -7,6 +7,7 @@ TORTURE_ROUNDS ?= 3
 TORTURE_FLAGS ?=
 BENCH_FLAGS   ?=
 E2E_FLAGS     ?=
+HARNESS_FLAGS ?=
 PYTHON        ?= python3
 # All Go code, ours only.
 GOFILES       := find . -name '*.go' -not -path '*/node_modules/*' -not -path './.venv/*' -not -path './.venv-trainers/*'
@@ -23,13 +24,13 @@ LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION))
 VCS     := $(if $(shell git rev-parse HEAD 2>/dev/null),,-buildvcs=false)
 
 # The binary is rebuilt when go says so, not when make does.
-.PHONY: help demo run build test check client trainers wheel e2e fmt lint bench fuzz torture venv javascript clean
+.PHONY: help demo run build test check client trainers wheel e2e e2e-harness fmt lint bench fuzz torture venv javascript clean
 .DEFAULT_GOAL := help
 
 ## help: list these targets
 help:
 	@echo 'icecore, a trajectory warehouse for RL of language agents. Targets:'
-	@sed -n 's/^## *\([a-z0-9]*\): *\(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+	@sed -n 's/^## *\([a-z0-9-]*\): *\(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
 ## demo: build, start a fresh server, import captured rollouts, show what became of them
 demo: build
@@ -88,6 +89,18 @@ wheel: .venv-build/made
 e2e: build venv
 	PYTHONPATH='$(CURDIR)/clients/python/src' .venv/bin/python -B examples/grpo_tiny/run.py --binary bin/icecore $(E2E_FLAGS)
 
+## e2e-harness: run Codex, Claude Code, Qwen Code, Pi and Gemini CLI, headless, through the gateway (npm installs 1 GB)
+e2e-harness: build e2e/harness/node_modules/made
+	$(GO) run -tags $(TAGS) ./e2e/harness --binary bin/icecore $(HARNESS_FLAGS)
+
+# No install script is needed: they fetch what is only for terminals. The lock file
+# has five optional @teddyzhu/clipboard-… by hand: npm leaves those that the registry
+# lacks out of it, and npm ci then refuses the file.
+e2e/harness/node_modules/made: e2e/harness/package.json e2e/harness/package-lock.json
+	@command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { echo "node 20 or newer, and npm, are needed"; exit 1; }
+	cd e2e/harness && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 ## fmt: format all Go code
 fmt:
 	$(GOFILES) | xargs gofmt -w -s
@@ -100,7 +113,7 @@ $(GOLANGCI):
 	GOBIN='$(CURDIR)/bin' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv bin/golangci-lint $@
 
-## bench: measure ingest, drain, merge, delivery and asking, and print a report
+## bench: measure ingest, drain, merge, delivery, asking and the gateway, and print a report
 bench: build
 	$(GO) run -tags $(TAGS) ./bench $(BENCH_FLAGS)
 
