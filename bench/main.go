@@ -18,8 +18,10 @@ func main() {
 	rounds := flag.Int("rounds", 6, "copies of the captures that are sent")
 	traces := flag.Int("traces", 1_000_000, "traces of the synthetic warehouse that is asked")
 	interpreter := flag.String("python", ".venv/bin/python", "a Python with what clients/python needs")
+	profile := flag.Bool("profile", false, "write a processor profile of the gateway with many streams to gateway.pprof, and measure nothing")
+	streams := flag.Int("streams", 10_000, "idle streams that the gateway holds open")
 	flag.Parse()
-	b := &bench{bin: *bin, rounds: *rounds, traces: *traces, interpreter: *interpreter}
+	b := &bench{bin: *bin, rounds: *rounds, traces: *traces, interpreter: *interpreter, profile: *profile, streams: *streams}
 	if err := b.run(*captures, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -33,6 +35,8 @@ type bench struct {
 	traces int
 	// interpreter runs the client's benchmark.
 	interpreter string
+	profile     bool
+	streams     int
 	lines       [][]byte
 }
 
@@ -61,6 +65,8 @@ func (b *bench) run(captures, only string) error {
 		{"delivery under leases", b.leases},
 		{"delivery of a backlog", b.backlog},
 		{"asking", b.asking},
+		{"gateway", b.gateway},
+		{"gateway, idle streams", b.idle},
 	} {
 		if !strings.Contains(part.name, only) {
 			continue

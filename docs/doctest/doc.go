@@ -11,5 +11,6 @@
 // In what was printed, … stands for anything: as a JSON value, as a JSON key for
 // further keys, inside a line, and as a line of its own for any lines. Two times
 // count as equal. A fence below <!-- server stopped --> runs while no server
-// does.
+// does. `bin/icecore test-engine` starts an engine for the rest of the page, and
+// `bin/icecore serve` with --engine or --gateway the page's server anew.
 package doctest

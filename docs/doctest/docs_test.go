@@ -19,6 +19,9 @@ const root = "../.."
 // shown is the address that the pages use.
 const shown = "127.0.0.1:7470"
 
+// shownEngine is that of an engine.
+const shownEngine = "127.0.0.1:8000"
+
 // patience is how long one example may take.
 const patience = 2 * time.Minute
 
@@ -37,6 +40,7 @@ var elsewhere = map[string]string{
 	"make venv":         "make test begins with it",
 	"make client":       "make test begins with it",
 	"make wheel":        "clients/python/tests/test_wheel.py builds and installs it",
+	"make e2e-harness":  "run for every change, before the tests",
 	"bin/icecore serve": "the page's own server; with flags it is started and stopped here",
 }
 
@@ -72,15 +76,20 @@ func TestExamples(t *testing.T) {
 				p.run(t, f)
 			}
 			p.stop(t)
+			if p.engine != nil {
+				p.engine.stop(t)
+			}
 		})
 	}
 }
 
-// page is a document whose examples share a directory and a server.
+// page is a document whose examples share a directory and a server, and an engine if
+// there is one.
 type page struct {
 	path   string
 	dir    string
 	server *server
+	engine *server
 }
 
 func (p *page) stop(t *testing.T) {
@@ -95,10 +104,7 @@ func (p *page) run(t *testing.T, f *fence) {
 	if f.kind == "sh" && p.special(t, f) {
 		return
 	}
-	body := f.body
-	if p.server != nil {
-		body = strings.ReplaceAll(body, shown, p.server.addr)
-	}
+	body := p.real(f.body)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", body)
@@ -115,14 +121,32 @@ func (p *page) run(t *testing.T, f *fence) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s:%d:\n%s\nprinted:\n%s%s", p.path, f.line, f.body, out, stderr.String())
-	got := string(out)
-	if p.server != nil {
-		got = strings.ReplaceAll(got, p.server.addr, shown)
-	}
+	got := p.asShown(string(out))
 	if f.want != nil {
 		d := compare(f.want, got)
 		require.Empty(t, d, "%s:%d: %s\nshown:\n%s\nprinted:\n%s", p.path, f.want.line, d, f.want.body, got)
 	}
+}
+
+// real puts the addresses of what runs in the place of those that the pages show.
+func (p *page) real(text string) string {
+	if p.server != nil {
+		text = strings.ReplaceAll(text, shown, p.server.addr)
+	}
+	if p.engine != nil {
+		text = strings.ReplaceAll(text, shownEngine, p.engine.addr)
+	}
+	return text
+}
+
+func (p *page) asShown(text string) string {
+	if p.server != nil {
+		text = strings.ReplaceAll(text, p.server.addr, shown)
+	}
+	if p.engine != nil {
+		text = strings.ReplaceAll(text, p.engine.addr, shownEngine)
+	}
+	return text
 }
 
 // special takes fences whose commands are named in elsewhere.
@@ -135,8 +159,11 @@ func (p *page) special(t *testing.T, f *fence) bool {
 		switch {
 		case words[0] == "make":
 			p.makeTarget(t, f, words)
+		case strings.HasPrefix(line, "bin/icecore test-engine"):
+			require.Nil(t, p.engine, "%s:%d: the page has a test engine already", p.path, f.line)
+			p.engine = startEngine(t, p.dir, words[2:]...)
 		case strings.Contains(line, "bin/icecore serve"):
-			p.serves(t, f, line)
+			p.serves(t, line)
 		default:
 			continue
 		}
@@ -156,10 +183,18 @@ func (p *page) makeTarget(t *testing.T, f *fence, words []string) {
 }
 
 // serves starts a server with the flags that the page shows, in a directory of
-// its own, and stops it again.
-func (p *page) serves(t *testing.T, f *fence, line string) {
+// its own, and stops it again. One with a gateway is the page's from there on.
+func (p *page) serves(t *testing.T, line string) {
 	t.Helper()
+	if p.engine != nil {
+		line = strings.ReplaceAll(line, shownEngine, p.engine.addr)
+	}
 	env, args, _ := strings.Cut(line, "bin/icecore serve")
+	if strings.Contains(line, "--engine") || strings.Contains(line, "--gateway") {
+		p.stop(t)
+		p.server = startServer(t, p.dir, strings.Fields(env), strings.Fields(args)...)
+		return
+	}
 	s := startServer(t, workDir(t), strings.Fields(env), strings.Fields(args)...)
 	s.stop(t)
 }

@@ -86,13 +86,17 @@ func workDir(t *testing.T) string {
 	return dir
 }
 
+// server is a process that listens: icecore, or its test engine.
 type server struct {
 	cmd    *exec.Cmd
 	addr   string
 	stderr *os.File
 }
 
-var listening = regexp.MustCompile(`icecore listens on http://(\S+)`)
+var (
+	listening = regexp.MustCompile(`icecore listens on http://(\S+)`)
+	sampling  = regexp.MustCompile(`http://(\S+)/vllm`)
+)
 
 // startServer runs `bin/icecore serve` in dir with a free port.
 func startServer(t *testing.T, dir string, env []string, args ...string) *server {
@@ -105,7 +109,19 @@ func startServer(t *testing.T, dir string, env []string, args ...string) *server
 	if !hasListen {
 		args = append(args, "--listen=127.0.0.1:0")
 	}
-	s := &server{cmd: exec.Command("bin/icecore", append([]string{"serve"}, args...)...)}
+	return startProcess(t, dir, env, listening, append([]string{"serve"}, args...)...)
+}
+
+// startEngine runs `bin/icecore test-engine` in dir with a free port.
+func startEngine(t *testing.T, dir string, args ...string) *server {
+	t.Helper()
+	return startProcess(t, dir, nil, sampling, append([]string{"test-engine", "--listen=127.0.0.1:0"}, args...)...)
+}
+
+// startProcess waits until what runs has said where it listens.
+func startProcess(t *testing.T, dir string, env []string, where *regexp.Regexp, args ...string) *server {
+	t.Helper()
+	s := &server{cmd: exec.Command("bin/icecore", args...)}
 	s.cmd.Dir = dir
 	s.cmd.Env = append(os.Environ(), env...)
 	var err error
@@ -121,8 +137,10 @@ func startServer(t *testing.T, dir string, env []string, args ...string) *server
 	lines := make(chan string, 1)
 	go func() {
 		l := bufio.NewScanner(out)
+		said := false
 		for l.Scan() {
-			if m := listening.FindStringSubmatch(l.Text()); m != nil {
+			if m := where.FindStringSubmatch(l.Text()); m != nil && !said {
+				said = true
 				lines <- m[1]
 			}
 		}
@@ -130,9 +148,9 @@ func startServer(t *testing.T, dir string, env []string, args ...string) *server
 	}()
 	select {
 	case s.addr = <-lines:
-		require.NotEmpty(t, s.addr, "serve %v: %s", args, s.log(t))
+		require.NotEmpty(t, s.addr, "%v: %s", args, s.log(t))
 	case <-time.After(patience):
-		require.Fail(t, "the server did not start", "%s", s.log(t))
+		require.Fail(t, "the process did not start", "%v: %s", args, s.log(t))
 	}
 	return s
 }
