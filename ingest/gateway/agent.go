@@ -47,7 +47,7 @@ var delegated = map[string]bool{"collab_spawn": true, "thread_spawn": true, "rev
 func agentOf(h http.Header, r *turn.Request) (agent, error) {
 	codex := codexTurn(h)
 	a := agent{
-		session: first(sessionOf(h), r.Session.ID),
+		session: first(clip(sessionOf(h), 128), r.Session.ID),
 		thread:  first(h.Get("Icecore-Thread"), h.Get("X-Claude-Code-Agent-Id"), codex.ThreadID, h.Get("Thread-Id"), r.Session.Thread),
 		parent: first(h.Get("Icecore-Parent-Thread"), h.Get("X-Claude-Code-Parent-Agent-Id"), codex.ParentThreadID,
 			h.Get("X-Codex-Parent-Thread-Id"), h.Get("X-Parent-Session-Id"), r.Session.Parent),

@@ -88,7 +88,7 @@ func (g *Gateway) rolloutOf(ctx context.Context, inPath string, header http.Head
 func sessionOf(h http.Header) string {
 	for _, id := range []string{h.Get("X-Claude-Code-Session-Id"), codexTurn(h).SessionID, h.Get("Session-Id"), h.Get("X-Session-Id")} {
 		if id != "" {
-			return clip(id, 128)
+			return id // too long to be a rollout's: refused, not cut to be another's
 		}
 	}
 	return ""

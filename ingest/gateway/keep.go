@@ -12,9 +12,9 @@ import (
 var errLost = errors.New("the trace is lost")
 
 // keep stores traces, whatever it takes: it tries again until they are durable or the
-// gateway has stopped. nil: they are durable. A trace that is refused is stored without
-// its bodies, since those alone are large or strange enough; if that is refused as well
-// the error is errLost.
+// gateway has stopped. nil: they are durable. Of a trace that is refused less is tried:
+// without its bodies, then its ids and how it ended, then that it was. If that is refused
+// as well the error is errLost.
 func (g *Gateway) keep(ctx context.Context, traces []*trace.Trace) error {
 	defer g.metrics.putTime(g.now())()
 	err := g.put(ctx, traces)
@@ -29,6 +29,13 @@ func (g *Gateway) keep(ctx context.Context, traces []*trace.Trace) error {
 			g.log.Warn("trace refused; storing it without its bodies", "trace", t.TraceID, "rollout", t.RolloutID, "err", err)
 			g.metrics.captureFailed("refused_body")
 			err = g.put(ctx, []*trace.Trace{withoutBodies(t)})
+		}
+		for _, less := range []func(*trace.Trace) *trace.Trace{essential, withoutIDs} {
+			if errors.Is(err, ErrRefused) {
+				g.log.Error("trace refused; storing less of it", "trace", t.TraceID, "rollout", t.RolloutID, "err", err)
+				g.metrics.captureFailed("refused_trace")
+				err = g.put(ctx, []*trace.Trace{less(t)})
+			}
 		}
 		switch {
 		case errors.Is(err, ErrRefused):
@@ -72,4 +79,19 @@ func withoutBodies(t *trace.Trace) *trace.Trace {
 	light.RequestBody, light.ResponseBody = nil, nil
 	light.Metadata = flagged(light.Metadata, "bodies_left_out")
 	return &light
+}
+
+// essential is what of a trace only the call itself could say: its ids, and how it ended.
+func essential(t *trace.Trace) *trace.Trace {
+	return &trace.Trace{TraceID: t.TraceID, RolloutID: t.RolloutID, Seq: t.Seq, PromptIDs: t.PromptIDs, ResponseIDs: t.ResponseIDs,
+		IDsIncomplete: t.IDsIncomplete, Status: t.Status, FinishReason: t.FinishReason, ChoiceGroup: t.ChoiceGroup, ChoiceIndex: t.ChoiceIndex,
+		Kind: t.Kind, API: t.API, StartedAt: t.StartedAt, FirstTokenAt: t.FirstTokenAt, FinishedAt: t.FinishedAt,
+		Metadata: []byte(`{"gateway":{"flags":["trace_cut"]}}`)}
+}
+
+// withoutIDs is essential without the ids, which are not trained then.
+func withoutIDs(t *trace.Trace) *trace.Trace {
+	least := essential(t)
+	least.PromptIDs, least.ResponseIDs, least.IDsIncomplete, least.FinishReason = nil, nil, true, ""
+	return least
 }

@@ -22,6 +22,11 @@ func prepare(r *turn.Request, m *settings.Model) (params settings.Members) {
 	limitTokens(r, m)
 	overrideSampling(r, m)
 	effort(r, m, params)
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		if asked, ok := r.Sampling[name]; ok && !bytes.Equal(asked, params[name]) {
+			r.Rewrite("set_param", name, fmt.Sprintf("%s to %s", asked, params[name]))
+		}
+	}
 	developers(r, m)
 	if m.StripBillingLine {
 		stripBilling(r)

@@ -112,6 +112,9 @@ type tokens struct {
 	form template.Form
 }
 
+// Source implements continuity.Sourced.
+func (t tokens) Source() string { return t.e.Name() }
+
 // Render implements continuity.Tokens.
 func (t tokens) Render(ctx context.Context) ([]int32, error) {
 	r := t.c.request

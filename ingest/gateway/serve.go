@@ -92,17 +92,22 @@ func (g *Gateway) serve(v *visit, s *slot) error {
 	_ = g.safely(c.ids[0], func() { mine = g.link(c, v) })
 	o := d.deliver(v.r.Context())
 	closing, status := d.close(o, context.Cause(ctx))
-	g.recents.end(c.caller.rollout, mine, fateFor(o, status))
+	broke := true
+	defer func() { g.recents.end(c.caller.rollout, mine, fateFor(o, status, broke)) }()
 	_ = g.safely(c.ids[0], func() { g.ended(c, o, status) })
 	stored := g.store(c, o, status, closing, s)
 	lost := d.awaitStored(v.r.Context(), stored, closing.beat)
-	return d.finish(closing, status, lost)
+	err = d.finish(closing, status, lost)
+	// A harness that left while the trace was stored has no answer: what it sends next
+	// is that call again.
+	broke = lost != nil || d.o.broken != nil || v.r.Context().Err() != nil
+	return err
 }
 
 // link finds the call that this one repeats, and ends that one if it is to be ended.
 func (g *Gateway) link(c *call, v *visit) *earlier {
 	c.hash = hashOf(v.route.api, v.route.path, c.body)
-	mine, to := g.recents.begin(c.caller.rollout, c.ids[0], c.hash, c.agent.retry, func() { c.cancel(errSuperseded) })
+	mine, to := g.recents.begin(c.caller.rollout, c.ids[0], c.agent.thread+"\x00"+c.hash, c.agent.retry, func() { c.cancel(errSuperseded) })
 	c.link = to
 	if to.running != nil && c.agent.retry > 0 && g.settings.Retries.Marked == settings.MarkedCancel {
 		to.running()
@@ -110,11 +115,11 @@ func (g *Gateway) link(c *call, v *visit) *earlier {
 	return mine
 }
 
-func fateFor(o *outcome, s trace.Status) fate {
+func fateFor(o *outcome, s trace.Status, broke bool) fate {
 	switch {
 	case !o.begun:
 		return fateNever
-	case s == trace.StatusOK:
+	case s == trace.StatusOK && !broke:
 		return fateOK
 	}
 	return fateBroke

@@ -63,7 +63,10 @@ func resolveVersion(s *engine.Sampled, header *int64, before, after moment) vers
 		if dispatch == nil {
 			dispatch = &told
 		}
-		if completion == nil || *completion == *dispatch {
+		switch {
+		case s.ToldFirst && !equal(before.pushed, after.pushed):
+			// New weights were announced while the answer ran, after it had named its own.
+		case completion == nil || *completion == *dispatch:
 			completion = &told
 		}
 	} else if s.Told != "" {
@@ -103,6 +106,8 @@ func resolveVersion(s *engine.Sampled, header *int64, before, after moment) vers
 	}
 	return out
 }
+
+func equal(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // usableSpans are the engine's spans if they are of the ids that there are.
 func usableSpans(s *engine.Sampled) []trace.VersionSpan {

@@ -35,7 +35,7 @@ func (h *Held) sharing(longer *Held) *Held {
 	out := h.like()
 	out.Tokens, out.Rendered = tokens, rendered
 	h.mu.Lock()
-	out.tail, out.tailFrom, out.hasTail = h.tail, h.tailFrom, h.hasTail
+	out.tail, out.tailFrom, out.tailOf, out.hasTail = h.tail, h.tailFrom, h.tailOf, h.hasTail
 	h.mu.Unlock()
 	return out
 }
@@ -67,10 +67,22 @@ func (h *Held) cut(ids []int32) (inHeld, inIDs int) {
 	return k, k
 }
 
+// Sourced are Tokens that say whose they are: what one engine's tokenizer decodes says
+// nothing of another's, even under the same model name.
+type Sourced interface{ Source() string }
+
+func sourceOf(t Tokens) string {
+	if s, ok := t.(Sourced); ok {
+		return s.Source()
+	}
+	return ""
+}
+
 // text decodes Tokens[from:]. The last one asked for is kept: retries ask the same.
 func (h *Held) text(ctx context.Context, t Tokens, from int) (string, error) {
+	source := sourceOf(t)
 	h.mu.Lock()
-	text, ok := h.tail, h.hasTail && h.tailFrom == from
+	text, ok := h.tail, h.hasTail && h.tailFrom == from && h.tailOf == source
 	h.mu.Unlock()
 	if ok {
 		return text, nil
@@ -80,7 +92,7 @@ func (h *Held) text(ctx context.Context, t Tokens, from int) (string, error) {
 		return "", fmt.Errorf("decode the held ids of trace %s: %w", h.TraceID, err)
 	}
 	h.mu.Lock()
-	h.tail, h.tailFrom, h.hasTail = text, from, true
+	h.tail, h.tailFrom, h.tailOf, h.hasTail = text, from, source, true
 	h.mu.Unlock()
 	return text, nil
 }

@@ -120,6 +120,9 @@ type renderOnce struct {
 	done bool
 }
 
+// Source implements Sourced.
+func (r *renderOnce) Source() string { return sourceOf(r.Tokens) }
+
 // Render renders the first time.
 func (r *renderOnce) Render(ctx context.Context) ([]int32, error) {
 	if r.done {

@@ -71,6 +71,7 @@ type Held struct {
 	mu       sync.Mutex
 	tail     string // the text of Tokens[tailFrom:], once it was asked for
 	tailFrom int
+	tailOf   string // whose text it is
 	hasTail  bool
 }
 

@@ -173,7 +173,7 @@ func (s *Stream) begin(answer *http.Response) {
 	s.source.left = s.engine.pool.o.MaxAnswerBytes
 	if name := s.engine.cfg.VersionHeader; name != "" {
 		if v := answer.Header.Get(name); v != "" {
-			s.told = v
+			s.told, s.toldFirst = v, true
 			s.engine.toldVersion(v)
 		}
 	}

@@ -48,8 +48,12 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// ask has the engine looked at soon.
+// ask has the engine looked at soon. Looks that fail ask as well, so one that was just
+// taken is not taken again: the next comes in its time.
 func (e *Engine) ask() {
+	if time.Since(time.Unix(0, e.looked.Load())) < lookWhenDown {
+		return
+	}
 	select {
 	case e.poke <- struct{}{}:
 	default:
@@ -59,6 +63,8 @@ func (e *Engine) ask() {
 // look asks the engine how it is, and once it is well what it serves. It is called from
 // one goroutine at a time.
 func (e *Engine) look(ctx context.Context) {
+	e.looked.Store(time.Now().UnixNano())
+	defer func() { e.looked.Store(time.Now().UnixNano()) }()
 	status, err := e.health(ctx)
 	heard := e.heard.Load()
 	goesOn := heard != e.heardLast

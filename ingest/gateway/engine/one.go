@@ -22,6 +22,7 @@ type Engine struct {
 	open    atomic.Int64
 	slots   chan struct{} // nil: unbounded
 	poke    chan struct{}
+	looked  atomic.Int64 // when it was looked at last, in nanoseconds
 	// asking is held by whoever asks for the version.
 	asking chan struct{}
 	// heard counts reads of answers: it moves while any stream does. heardLast is what it

@@ -10,18 +10,18 @@ import (
 // Sampled gives what is known so far of choice i, at any time, also after a fault. It
 // is for the goroutine that calls Next.
 func (s *Stream) Sampled(i int) *Sampled {
-	out := &Sampled{Told: s.told}
+	out := &Sampled{Told: s.told, ToldFirst: s.toldFirst}
 	h := &heard{}
 	if i >= 0 && i < len(s.choices) {
 		h = s.choices[i]
 	}
 	if h.weight != "" {
-		out.Told = h.weight
+		out.Told, out.ToldFirst = h.weight, false
 	}
 	for _, word := range s.flags {
 		out.flag(word)
 	}
-	if s.hasPrompt {
+	if s.hasPrompt && (len(s.prompt) > 0 || turn.Count(s.prompted(h)) == 0) {
 		out.PromptIDs = s.prompt
 	} else {
 		out.flag(flagPromptMissing)
@@ -54,7 +54,8 @@ func (s *Stream) choose(h *heard, out *Sampled) []position {
 	case h.hasLogs:
 		out.IDs = idsOf(h.logprobs)
 	}
-	if h.output != nil && h.hasIDs && !slices.Equal(h.output, h.ids) {
+	if s.disagree(h, out.IDs) {
+		out.Incomplete = true // of the flags only this one keeps it from being trained
 		out.flag(flagDisagree)
 	}
 	if out.IDs == nil && s.nothing(h) {
@@ -74,6 +75,31 @@ func (s *Stream) choose(h *heard, out *Sampled) []position {
 		return nil
 	}
 	return logs
+}
+
+// disagree says that one source of ids is another answer than the one that is recorded.
+func (s *Stream) disagree(h *heard, ids []int32) bool {
+	if ids == nil {
+		return false
+	}
+	if h.hasIDs && !slices.Equal(h.ids, ids) {
+		return true
+	}
+	if meta := idsOf(h.meta); h.hasMeta && meta != nil && !slices.Equal(meta, ids) {
+		return true
+	}
+	if h.completionN != nil || s.usage.usage.Completion != nil {
+		return false // the count says whether ids are missing
+	}
+	return h.hasLogs && len(idsOf(h.logprobs)) > len(ids)
+}
+
+// prompted is how many ids the engine counted in the prompt; nil: it did not say.
+func (s *Stream) prompted(h *heard) *int64 {
+	if n := s.usage.usage.Prompt; n != nil {
+		return n
+	}
+	return h.promptN
 }
 
 // nothing says that a choice surely has no ids: the engine counted none, or it told the
@@ -97,11 +123,9 @@ func (s *Stream) count(h *heard, out *Sampled) {
 	if s.over.Load() && u.Prompt == nil && u.Completion == nil && h.completionN == nil {
 		out.flag(flagUsageMissing)
 	}
-	prompt := u.Prompt
-	if prompt == nil {
-		prompt = h.promptN
-	}
-	if s.hasPrompt && prompt != nil && *prompt != int64(len(s.prompt)) {
+	if prompt := s.prompted(h); out.PromptIDs != nil && prompt != nil && *prompt != int64(len(s.prompt)) {
+		// A context that is not what the engine read must not be trained in.
+		out.Incomplete = true
 		out.flag(flagUsagePrompt)
 	}
 	counted, have := h.completionN, int64(len(out.IDs))
@@ -120,12 +144,13 @@ func (s *Stream) count(h *heard, out *Sampled) {
 		out.Incomplete = true
 		out.flag(flagIncomplete)
 	case *counted < have:
+		out.Incomplete = true // which of them were sampled is not known
 		out.flag(flagUsageCompletion)
 	}
 }
 
 func (out *Sampled) finish(h *heard) {
-	if slices.Contains(trace.FinishReasons, h.finish) {
+	if h.odd == "" && slices.Contains(trace.FinishReasons, h.finish) {
 		out.Finish = h.finish
 	}
 	out.StopReason = h.stop

@@ -28,4 +28,6 @@ type Sampled struct {
 	// Told is the one version that the answer as a whole named (SGLang's
 	// weight_version at its end, or the version header at its beginning).
 	Told string
+	// ToldFirst: it was named at the answer's beginning, so it says nothing of its end.
+	ToldFirst bool
 }

@@ -24,20 +24,23 @@ func (s *scan) id() (int32, bool) {
 }
 
 // ids appends an array of token ids; false: it is another value (null, as a rule), and
-// nothing was appended. An array that holds anything but ids is a fault.
+// nothing was appended. So it is with an array that holds anything but ids: what cannot
+// be captured must not cost the harness its answer.
 func (s *scan) ids(dst []int32) ([]int32, bool) {
 	if !s.open('[') {
 		return dst, false
 	}
+	begin, good := len(dst), true
 	for s.item(']') {
 		v, ok := s.id()
-		if !ok {
-			s.fail()
-			return dst, false
+		if good = good && ok; good {
+			dst = append(dst, v)
 		}
-		dst = append(dst, v)
 	}
-	return dst, s.err == nil
+	if !good || s.err != nil {
+		return dst[:begin], false
+	}
+	return dst, true
 }
 
 // number gives a float, as a number, a bare word, or either in quotes; false: it is

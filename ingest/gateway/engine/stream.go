@@ -47,6 +47,7 @@ type Stream struct {
 	usage     usage
 	flags     []string
 	told      string // a version
+	toldFirst bool   // before the first token
 	spans     []versionSpan
 	first     time.Time
 	closing   sync.Once

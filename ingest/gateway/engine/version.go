@@ -16,7 +16,7 @@ type weight struct {
 }
 
 func (w weight) number() *int64 {
-	if v, err := strconv.ParseInt(w.text, 10, 64); err == nil {
+	if v, err := strconv.ParseInt(w.text, 10, 64); err == nil && v >= 0 {
 		return &v
 	}
 	return nil
@@ -100,7 +100,7 @@ func (e *Engine) toldVersion(v string) {
 // weights takes versions that stand at the top of an answer.
 func (s *Stream) weights(version string, spans []versionSpan) {
 	if version != "" {
-		s.told = version
+		s.told, s.toldFirst = version, false
 		s.engine.toldVersion(version)
 	}
 	if spans != nil {

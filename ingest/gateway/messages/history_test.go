@@ -85,7 +85,7 @@ func TestHistory(t *testing.T) {
 				`{"role":"tool","content":"2","tool_call_id":"c2"}`,
 				`{"role":"user","content":"also"}`,
 			},
-			rewrites: []string{"reordered_content messages[1].content"},
+			rewrites: []string{"dropped_field messages[1].content[1].is_error", "reordered_content messages[1].content"},
 		},
 		{
 			name: "images of a result follow it",
