@@ -87,7 +87,10 @@ func (c *call) ask(ctx context.Context, e sampler, out *feed, o *outcome) *turn.
 		if fault != nil && !begun && ec.PromptIDs != nil && fault.Code != turn.CodeEngineUnreachable && context.Cause(ctx) == nil {
 			// What continuity adds must not cost a call.
 			o.attempts = append(o.attempts, attempt{o.engine, fault.Code, fault.Status})
-			ec.PromptIDs = nil
+			// Under another id: the first attempt may still be aborted by its own.
+			again := *ec
+			again.PromptIDs, again.TraceIDs = nil, append([]string{c.ids[0] + "-again"}, c.ids[1:]...)
+			ec = &again
 			o.drift.unsplice("refused")
 			begun, fault = c.answer(ctx, e, ec, out, o)
 		}
