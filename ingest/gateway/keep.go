@@ -83,10 +83,11 @@ func withoutBodies(t *trace.Trace) *trace.Trace {
 
 // essential is what of a trace only the call itself could say: its ids, and how it ended.
 func essential(t *trace.Trace) *trace.Trace {
+	nothing := []byte(`{"gateway":{}}`)
 	return &trace.Trace{TraceID: t.TraceID, RolloutID: t.RolloutID, Seq: t.Seq, PromptIDs: t.PromptIDs, ResponseIDs: t.ResponseIDs,
 		IDsIncomplete: t.IDsIncomplete, Status: t.Status, FinishReason: t.FinishReason, ChoiceGroup: t.ChoiceGroup, ChoiceIndex: t.ChoiceIndex,
 		Kind: t.Kind, API: t.API, StartedAt: t.StartedAt, FirstTokenAt: t.FirstTokenAt, FinishedAt: t.FinishedAt,
-		Metadata: []byte(`{"gateway":{"flags":["trace_cut"]}}`)}
+		Metadata: flagged(nothing, "trace_cut")}
 }
 
 // withoutIDs is essential without the ids, which are not trained then.
