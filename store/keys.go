@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"icecore/trace"
 )
 
 // GatewayKey is what is kept of a key that a harness calls the gateway with. Times are
@@ -23,9 +25,6 @@ type GatewayKey struct {
 	RevokedAt *int64
 }
 
-// keyPrefix tells a key of ours from those of providers.
-const keyPrefix = "ick_"
-
 // ErrUnknownKey says that a key was never minted, is revoked, or has expired.
 var ErrUnknownKey = errors.New("the key is not known, or counts no more")
 
@@ -37,7 +36,7 @@ func (s *Store) MintKey(ctx context.Context, rolloutID, label string, seconds *i
 	if _, err := rand.Read(secret[:]); err != nil {
 		return "", GatewayKey{}, fmt.Errorf("make a key: %w", err)
 	}
-	key = keyPrefix + hex.EncodeToString(secret[:])
+	key = trace.KeyPrefix + hex.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(key))
 	kept = GatewayKey{KeyID: "key_" + hex.EncodeToString(hash[:8]), RolloutID: rolloutID, Label: label}
 	_, err = s.committer.submit(ctx, itemBytes, func(ctx context.Context, k *commit) error {
@@ -113,7 +112,7 @@ func (s *Store) RevokeKey(ctx context.Context, rolloutID, keyID string) (g Gatew
 
 // FindKey gives the rollout that a key was minted for. ErrUnknownKey: it opens none.
 func (s *Store) FindKey(ctx context.Context, key string) (rolloutID string, err error) {
-	if !strings.HasPrefix(key, keyPrefix) {
+	if !strings.HasPrefix(key, trace.KeyPrefix) {
 		return "", ErrUnknownKey
 	}
 	hash := sha256.Sum256([]byte(key))

@@ -79,3 +79,7 @@ type VersionNotice struct {
 
 // DefaultReward is the reward name that learners train on.
 const DefaultReward = "outcome"
+
+// KeyPrefix begins every key that is minted for a rollout, and no provider's: other
+// credentials are the harness's own business, neither checked nor kept.
+const KeyPrefix = "ick_"

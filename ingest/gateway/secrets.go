@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-)
 
-// keyPrefix begins every key that icecore mints. Other credentials are the harness's
-// own business: they are neither checked nor kept.
-const keyPrefix = "ick_"
+	"icecore/trace"
+)
 
 // secretHeaders carry credentials by their name. Further names that look like one are
 // taken out as well: see secretName.
@@ -39,7 +37,7 @@ func credentials(h http.Header, q url.Values) (clean http.Header, query url.Valu
 			if scheme, rest, two := strings.Cut(v, " "); two && strings.EqualFold(scheme, "bearer") {
 				v = strings.TrimSpace(rest)
 			}
-			if minted == "" && strings.HasPrefix(v, keyPrefix) {
+			if minted == "" && strings.HasPrefix(v, trace.KeyPrefix) {
 				minted = v
 			}
 		}

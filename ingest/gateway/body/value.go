@@ -99,6 +99,12 @@ func (v Value) Bool() (*bool, error) {
 	return nil, v.must(KindBool)
 }
 
+// True says that the boolean is there and true.
+func (v Value) True() (bool, error) {
+	is, err := v.Bool()
+	return is != nil && *is, err
+}
+
 // Int gives the integer; nil where absent. 8000.0 and 8e3 count as integers.
 func (v Value) Int() (*int64, error) {
 	switch v.Kind() {

@@ -73,21 +73,19 @@ func frame(r *turn.Request, f body.Fields) error {
 	if r.Model, err = f.Get("model").NeedString(); err != nil {
 		return err
 	}
-	stream, err := f.Get("stream").Bool()
-	if err != nil {
+	if r.Stream, err = f.Get("stream").True(); err != nil {
 		return err
 	}
-	r.Stream = stream != nil && *stream
 	if options := f.Get("stream_options"); !options.Absent() {
 		o, err := options.Fields()
 		if err != nil {
 			return err
 		}
-		usage, err := o.Get("include_usage").Bool()
+		usage, err := o.Get("include_usage").True()
 		if err != nil {
 			return err
 		}
-		r.IncludeUsage = r.Stream && usage != nil && *usage
+		r.IncludeUsage = r.Stream && usage
 	}
 	n, err := f.Get("n").Int()
 	if err != nil {
@@ -111,7 +109,7 @@ func frame(r *turn.Request, f body.Fields) error {
 }
 
 func logprobs(r *turn.Request, f body.Fields) error {
-	asked, err := f.Get("logprobs").Bool()
+	asked, err := f.Get("logprobs").True()
 	if err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func logprobs(r *turn.Request, f body.Fields) error {
 	if err != nil {
 		return err
 	}
-	r.Logprobs = asked != nil && *asked
+	r.Logprobs = asked
 	switch {
 	case top == nil:
 		return nil

@@ -54,8 +54,8 @@ func reasoning(to *turn.Reasoning, v body.Value) error {
 	if err := override(&to.Enabled, f.Get("enabled").Bool); err != nil {
 		return err
 	}
-	hidden, err := f.Get("exclude").Bool()
-	if err == nil && hidden != nil && *hidden {
+	hidden, err := f.Get("exclude").True()
+	if hidden {
 		to.Hidden = true
 	}
 	return err

@@ -8,19 +8,9 @@ import (
 	"icecore/ingest/gateway/turn"
 )
 
-// Mode says whether held ids may be used for a model.
-type Mode string
-
-// Off only labels. ExactText splices where the text is identical.
-const (
-	Off       Mode = "off"
-	ExactText Mode = "exact_text"
-)
-
-// Why a prompt was not spliced. Stable words; the gateway itself finds WhyOff,
+// Why a prompt was not spliced. Stable words; the gateway itself finds
 // WhyNoTokenIn and WhyDisagrees.
 const (
-	WhyOff         = "off"
 	WhyFirst       = "first"            // nothing is held for the thread
 	WhyNoMatch     = "no_match"         // the messages or what surrounds them changed
 	WhyTextDiffers = "text_differs"     // the held text is no prefix of the rendered text

@@ -30,6 +30,10 @@ func (s *Stream) Sampled(i int) *Sampled {
 		out.flag(flagPromptDiffer)
 	}
 	logs := s.choose(h, out)
+	if s.disagree(h, out.IDs) {
+		out.Incomplete = true // of the flags only this one keeps it from being trained
+		out.flag(flagDisagree)
+	}
 	out.pair(logs)
 	s.count(h, out)
 	out.finish(h)
@@ -53,10 +57,6 @@ func (s *Stream) choose(h *heard, out *Sampled) []position {
 		}
 	case h.hasLogs:
 		out.IDs = idsOf(h.logprobs)
-	}
-	if s.disagree(h, out.IDs) {
-		out.Incomplete = true // of the flags only this one keeps it from being trained
-		out.flag(flagDisagree)
 	}
 	if out.IDs == nil && s.nothing(h) {
 		out.IDs = []int32{}

@@ -81,11 +81,11 @@ func (d *decoder) thinking(f body.Fields) error {
 	if err != nil {
 		return err
 	}
-	shown, err := get(f, "includeThoughts").Bool()
+	shown, err := get(f, "includeThoughts").True()
 	if err != nil {
 		return err
 	}
-	d.r.Reasoning.Hidden = shown == nil || !*shown
+	d.r.Reasoning.Hidden = !shown
 	budget, err := get(f, "thinkingBudget").Int()
 	if err != nil {
 		return err

@@ -30,10 +30,8 @@ func schemaAt(v body.Value, depth int) (raw, error) {
 		return nil, err
 	}
 	s := schema{depth: depth, names: map[string]bool{}}
-	if n, err := get(f, "nullable").Bool(); err != nil {
+	if s.nullable, err = get(f, "nullable").True(); err != nil {
 		return nil, err
-	} else if n != nil {
-		s.nullable = *n
 	}
 	for _, m := range f.All() {
 		if err := s.member(m); err != nil {

@@ -46,11 +46,11 @@ func (d *decoder) basics() error {
 	case most != nil && *most < 1:
 		return d.body.Get("max_tokens").Invalid("must be at least 1")
 	}
-	stream, err := d.body.Get("stream").Bool()
+	stream, err := d.body.Get("stream").True()
 	if err != nil {
 		return err
 	}
-	d.r.Stream = stream != nil && *stream && !d.counting
+	d.r.Stream = stream && !d.counting
 	return nil
 }
 

@@ -52,11 +52,11 @@ func (d *decoder) tool(v body.Value) error {
 	if t.Strict, err = f.Get("strict").Bool(); err != nil {
 		return err
 	}
-	deferred, err := f.Get("defer_loading").Bool()
+	deferred, err := f.Get("defer_loading").True()
 	if err != nil {
 		return err
 	}
-	if deferred != nil && *deferred {
+	if deferred {
 		d.r.Rewrite("loaded_deferred_tool", v.Path(), name)
 	}
 	d.r.Tools = append(d.r.Tools, t)

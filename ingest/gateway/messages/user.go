@@ -61,11 +61,11 @@ func (d *decoder) toolResult(f body.Fields) (turn.Message, []turn.Part, error) {
 	if m.CallID, err = f.Get("tool_use_id").NeedString(); err != nil {
 		return m, nil, err
 	}
-	failed, err := f.Get("is_error").Bool()
+	failed, err := f.Get("is_error").True()
 	if err != nil {
 		return m, nil, err
 	}
-	if failed != nil && *failed {
+	if failed {
 		d.r.Rewrite("dropped_field", f.Get("is_error").Path(), "engines have no place for it; the result's text tells")
 	}
 	content := f.Get("content")

@@ -53,8 +53,8 @@ func refuse(_ *turn.Request, f body.Fields) error {
 			return turn.Unsupported(m.name, m.name+": "+m.why)
 		}
 	}
-	background, err := f.Get("background").Bool()
-	if err == nil && background != nil && *background {
+	background, err := f.Get("background").True()
+	if background {
 		return turn.Unsupported("background", "background: an answer has to be waited for; leave it out or stream")
 	}
 	return err
@@ -66,11 +66,9 @@ func frame(r *turn.Request, f body.Fields) error {
 	if r.Model, err = f.Get("model").NeedString(); err != nil {
 		return err
 	}
-	stream, err := f.Get("stream").Bool()
-	if err != nil {
+	if r.Stream, err = f.Get("stream").True(); err != nil {
 		return err
 	}
-	r.Stream = stream != nil && *stream
 	if r.MaxTokens, err = openai.MaxTokens(f.Get("max_output_tokens")); err != nil {
 		return err
 	}

@@ -62,6 +62,17 @@ func (o *object) end() (json.RawMessage, error) {
 	return append(o.b, '}'), o.err
 }
 
+// function ends o with f as what it is of: a call, a tool and a choice alike.
+func (o *object) function(f *object) (json.RawMessage, error) {
+	inner, err := f.end()
+	if err != nil {
+		return nil, err
+	}
+	o.put("type", "function")
+	o.put("function", inner)
+	return o.end()
+}
+
 // ReasoningField is the member of an assistant message that holds its thinking.
 type ReasoningField string
 
@@ -89,14 +100,9 @@ func (m *Message) JSON(field ReasoningField) (json.RawMessage, error) {
 			var call, function object
 			function.put("name", c.Name)
 			function.put("arguments", c.Arguments)
-			inner, err := function.end()
-			if err != nil {
-				return nil, err
-			}
 			call.put("id", c.ID)
-			call.put("type", "function")
-			call.put("function", inner)
-			if calls[i], err = call.end(); err != nil {
+			var err error
+			if calls[i], err = call.function(&function); err != nil {
 				return nil, err
 			}
 		}
@@ -152,13 +158,7 @@ func (t *Tool) JSON() (json.RawMessage, error) {
 		function.put("strict", *t.Strict)
 	}
 	function.extra(t.Extra)
-	inner, err := function.end()
-	if err != nil {
-		return nil, err
-	}
-	whole.put("type", "function")
-	whole.put("function", inner)
-	return whole.end()
+	return whole.function(&function)
 }
 
 // JSON gives the choice as an engine takes it; nil: nothing was said.
@@ -167,13 +167,7 @@ func (c ToolChoice) JSON() (json.RawMessage, error) {
 	case c.Name != "":
 		var whole, function object
 		function.put("name", c.Name)
-		inner, err := function.end()
-		if err != nil {
-			return nil, err
-		}
-		whole.put("type", "function")
-		whole.put("function", inner)
-		return whole.end()
+		return whole.function(&function)
 	case c.Mode != "":
 		return AppendJSON(nil, c.Mode)
 	}
