@@ -183,6 +183,28 @@ func TestQueryErrors(t *testing.T) {
 	require.Contains(t, log, "no server listens")
 }
 
+// Who has no server, or one that holds the directory, is told what to do.
+func TestVerifyTellsWhatToDo(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--server", "http://127.0.0.1:1", "--retry-for", "10ms"}, []string{"no server listens at http://127.0.0.1:1", "--data DIR checks a directory"}},
+		{[]string{"--data", s.dir}, []string{"the data directory is in use", "is checked without --data"}},
+		{[]string{"--data", t.TempDir()}, []string{"it is no data directory of icecore", "name the directory of icecore serve"}},
+	} {
+		_, log, err := command(t, nil, append([]string{"verify"}, c.args...)...)
+		require.Error(t, err)
+		for _, what := range c.says {
+			require.Contains(t, log, what)
+		}
+	}
+	_, log, err := command(t, nil, "verify", "--server", s.url)
+	require.NoError(t, err, log)
+}
+
 // terminal is a person at icecore query.
 type terminal struct {
 	t    *testing.T

@@ -42,5 +42,5 @@ func known(where, word, words string) error {
 	if slices.Contains(strings.Fields(words), word) {
 		return nil
 	}
-	return fmt.Errorf("script: %s: unknown word %q; known are: %s", where, word, words)
+	return fmt.Errorf("%s: unknown word %q; known are: %s", where, word, words)
 }

@@ -75,7 +75,7 @@ func (e *Engine) Faces() []string {
 // fault.
 func (e *Engine) Script(name string, s Script) {
 	if err := s.Check(); err != nil {
-		panic(err)
+		panic(fmt.Errorf("script %s: %w", name, err))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,22 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
 
-// Template switches what the chat template does. The zero value keeps everything
-// that was sampled as it was, so that a next prompt can extend a last answer.
+// Template switches what the chat template does. The zero value keeps what was sampled,
+// so that a next prompt can extend a last answer; a call's arguments keep their text if
+// that is spelled as Python spells JSON.
 type Template struct {
 	// DropThinking leaves out the thinking of turns before the last user message, as Qwen3's does.
 	DropThinking bool `json:"drop_thinking,omitempty"`
 	// SeparatorAfterEOT stands between a turn's end token and the next turn; nil: "\n".
 	SeparatorAfterEOT *string `json:"separator_after_eot,omitempty"`
-	// SortKeys writes the arguments of calls anew, as Python's json.dumps with sorted
-	// keys. Otherwise they are printed as they came.
+	// ArgumentsAsSent prints the arguments of calls as they came. Otherwise they are read
+	// and written again as Python's json.dumps writes them, which is what engines and most
+	// templates do; arguments that are no JSON are refused then, as engines refuse them, and none are {}.
+	ArgumentsAsSent bool `json:"arguments_as_sent,omitempty"`
+	// SortKeys writes them again with their keys sorted.
 	SortKeys bool `json:"sort_keys,omitempty"`
-	// DumpArguments writes them anew with their keys as they stood.
-	DumpArguments bool `json:"dump_arguments,omitempty"`
 	// NoMidSystem refuses a system message that is not the first.
 	NoMidSystem bool `json:"no_mid_system,omitempty"`
 }
@@ -113,8 +116,11 @@ func (t Template) assistant(b *strings.Builder, m Message, thinking bool) error 
 			b.WriteString("\n")
 		}
 		arguments := c.Arguments
-		if t.SortKeys || t.DumpArguments {
+		if t.SortKeys || !t.ArgumentsAsSent {
 			var err error
+			if arguments == "" {
+				arguments = "{}"
+			}
 			if arguments, err = dumps([]byte(arguments), t.SortKeys); err != nil {
 				return fmt.Errorf("tool_calls[%d].function.arguments: %w", i, err)
 			}
@@ -137,6 +143,9 @@ func dumps(raw []byte, sortKeys bool) (string, error) {
 	out, err := dump(nil, d, sortKeys)
 	if err != nil {
 		return "", fmt.Errorf("read JSON: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read JSON: something follows at byte %d", d.InputOffset())
 	}
 	return string(out), nil
 }

@@ -37,14 +37,16 @@ func TestTemplateSwitches(t *testing.T) {
 		{Role: "tool", Content: "T"}, {Role: "user", Content: "2"}, {Role: "assistant", Reasoning: "R2", Content: "A"}}
 	plain := render(t, Template{}, history...)
 	require.Contains(t, plain, "R1")
-	require.Contains(t, plain, `"arguments": {"b":1,"a":{"d":1.50,"c":2}}}`, "as it came")
+	require.Contains(t, plain, `"arguments": {"b": 1, "a": {"d": 1.50, "c": 2}}}`, "written again, as engines do")
 
 	dropped := render(t, Template{DropThinking: true}, history...)
 	require.NotContains(t, dropped, "R1")
 	require.Contains(t, dropped, "R2", "the last turn keeps its own")
 
 	require.Contains(t, render(t, Template{SortKeys: true}, history...), `"arguments": {"a": {"c": 2, "d": 1.50}, "b": 1}}`)
-	require.Contains(t, render(t, Template{DumpArguments: true}, history...), `"arguments": {"b": 1, "a": {"d": 1.50, "c": 2}}}`)
+	require.Contains(t, render(t, Template{ArgumentsAsSent: true}, history...), `"arguments": {"b":1,"a":{"d":1.50,"c":2}}}`, "as it came")
+
+	require.Contains(t, render(t, Template{}, Message{Role: "assistant", Calls: []Call{{"f", ""}}}), `"arguments": {}}`)
 
 	none := ""
 	require.Contains(t, render(t, Template{SeparatorAfterEOT: &none}, history...), "1<|im_end|><|im_start|>assistant")
@@ -54,8 +56,13 @@ func TestTemplateSwitches(t *testing.T) {
 	require.ErrorIs(t, err, errMidSystem)
 	_, err = Template{NoMidSystem: true}.Render([]Message{{Role: "system"}, {Role: "user"}}, nil, true, true)
 	require.NoError(t, err)
-	_, err = Template{SortKeys: true}.Render([]Message{{Role: "assistant", Calls: []Call{{"f", `{"a":`}}}}, nil, true, true)
-	require.ErrorContains(t, err, "messages[0]: tool_calls[0].function.arguments")
+	for _, wrong := range []string{`{"a":`, `{} {}`, `{"a": 1}}`} {
+		for _, tpl := range []Template{{}, {SortKeys: true}} {
+			_, err = tpl.Render([]Message{{Role: "assistant", Calls: []Call{{"f", wrong}}}}, nil, true, true)
+			require.ErrorContains(t, err, "messages[0]: tool_calls[0].function.arguments", wrong)
+		}
+		require.Contains(t, render(t, Template{ArgumentsAsSent: true}, Message{Role: "assistant", Calls: []Call{{"f", wrong}}}), `"arguments": `+wrong+"}\n")
+	}
 }
 
 // turns draws answers as a model would give them.
@@ -93,7 +100,8 @@ func TestNextPromptExtendsTheAnswer(t *testing.T) {
 		if turn.Reasoning != "" && len(turn.Text) > 0 && turn.Text[0] == '\n' {
 			t.Skip("the template trims it")
 		}
-		tpl := Template{}
+		// How the model spells JSON is its own affair, so it counts as it came.
+		tpl := Template{ArgumentsAsSent: true}
 		before, err := tpl.Render([]Message{{Role: "user", Content: "q"}}, nil, true, true)
 		require.NoError(t, err)
 		after, err := tpl.Render([]Message{{Role: "user", Content: "q"}, parsed(turn), {Role: "user", Content: "r"}}, nil, true, true)
@@ -119,7 +127,7 @@ func TestSeenInIsWhatWasRendered(t *testing.T) {
 		raw := json.RawMessage(`{"type": "function", "function": {"name": "bash", "parameters": {"a": 1}}}`)
 		tools, err := readTools([]json.RawMessage{raw})
 		require.NoError(t, err)
-		text, err := Template{}.Render(messages, tools, true, true)
+		text, err := Template{ArgumentsAsSent: true}.Render(messages, tools, true, true)
 		require.NoError(t, err)
 		seen := seenIn(text)
 		require.Equal(t, tools, seen.Tools)

@@ -7,7 +7,17 @@ import (
 
 // tokenize gives the ids of a text or, on engines that take them, of messages.
 func (e *Engine) tokenize(raw []byte, r *http.Request) (any, error) {
-	ids, script, err := e.ids(raw, r)
+	ids, script, err := e.ids(raw, r, false)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"count": len(ids), "max_model_len": script.maxLen(), "tokens": ids, "token_strs": nil}, nil
+}
+
+// tokenizeVLLM is vLLM's: its chat takes thinking by either name, its /tokenize gives
+// the template only what stands in reasoning.
+func (e *Engine) tokenizeVLLM(raw []byte, r *http.Request) (any, error) {
+	ids, script, err := e.ids(raw, r, true)
 	if err != nil {
 		return nil, err
 	}
@@ -16,14 +26,14 @@ func (e *Engine) tokenize(raw []byte, r *http.Request) (any, error) {
 
 // render gives the prompt of a chat without sampling.
 func (e *Engine) render(raw []byte, r *http.Request) (any, error) {
-	ids, _, err := e.ids(raw, r)
+	ids, _, err := e.ids(raw, r, false)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]any{"request_id": r.Header.Get("X-Request-Id"), "token_ids": ids}, nil
 }
 
-func (e *Engine) ids(raw []byte, r *http.Request) ([]int32, *Script, error) {
+func (e *Engine) ids(raw []byte, r *http.Request, plainReasoning bool) ([]int32, *Script, error) {
 	b, err := readBody(raw)
 	if err != nil {
 		return nil, nil, refuse(http.StatusBadRequest, "%s", err)
@@ -41,6 +51,11 @@ func (e *Engine) ids(raw []byte, r *http.Request) ([]int32, *Script, error) {
 			return nil, nil, refuse(http.StatusBadRequest, "prompt must be a text")
 		}
 		return Encode(text), s.script, nil
+	}
+	if plainReasoning {
+		for i := range b.Messages {
+			b.Messages[i].ReasoningContent = nil
+		}
 	}
 	c := &call{e: e, script: s.script, req: b, thinking: b.wantsThinking()}
 	if err := c.template(); err != nil {

@@ -19,7 +19,7 @@ func (e *Engine) vllm() http.Handler {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": "0.30.0"})
 	})
-	mux.HandleFunc("POST /tokenize", e.tool(face, e.tokenize))
+	mux.HandleFunc("POST /tokenize", e.tool(face, e.tokenizeVLLM))
 	mux.HandleFunc("POST /v1/chat/completions/render", e.tool(face, e.render))
 	mux.HandleFunc("POST /detokenize", e.tool(face, e.detokenize("prompt")))
 

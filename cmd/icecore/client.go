@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -100,6 +101,10 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 			return nil, ctx.Err()
 		}
 		if time.Now().Add(pause).After(deadline) {
+			var said *url.Error // names method and address itself
+			if errors.As(err, &said) {
+				return nil, err
+			}
 			return nil, fmt.Errorf("%s %s: %w", method, path, err)
 		}
 		c.notice.Do(func() {
@@ -119,12 +124,14 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 // enough for one that is just starting, not for one that was never started.
 const startWait = 15 * time.Second
 
+var errNobodyListens = errors.New("no server listens")
+
 // reachable waits, a little, for a server to be there.
 func (c *client) reachable(ctx context.Context) error {
 	first := &client{base: c.base, http: c.http, patience: min(c.patience, startWait)}
 	resp, err := first.send(ctx, http.MethodGet, "/healthz", "", nil)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("no server listens at %s: start one with icecore serve, or name another with --server", c.base)
+		return fmt.Errorf("%w at %s: start one with icecore serve, or name another with --server", errNobodyListens, c.base)
 	}
 	if err != nil {
 		return err

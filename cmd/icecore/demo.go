@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -31,8 +32,8 @@ type demoCmd struct {
 
 // Help is shown by demo --help.
 func (demoCmd) Help() string {
-	return `Works in a fresh temporary directory that it removes at the end (--data is ignored), and on a free port unless
---listen names one. The gateway's engine is a test engine without a model, unless --engine
+	return `Works in a fresh temporary directory, below --data where that is given, and removes it at the end; on a free port
+unless --listen names one. The gateway's engine is a test engine without a model, unless --engine
 or --gateway names one.`
 }
 
@@ -97,6 +98,9 @@ func (c demoCmd) tour(ctx context.Context, base string, w io.Writer) error {
 	p.f("icecore serves %s in a fresh directory.\n\n", base)
 	p.f("1. Traces in: importing the rollouts of four coding harnesses from %s\n", c.Captures)
 	sum, err := runImport(ctx, importCmd{Paths: []string{c.Captures}, Server: base, Format: "ndjson", Parallel: 2, RetryFor: time.Minute}, io.Discard)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("demo: %w; the captures lie in the repository: run it there, or name them with --captures DIR", err)
+	}
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

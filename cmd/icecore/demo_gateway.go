@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 // it was.
 const demoTool = `{"type": "function", "function": {"name": "bash", "description": "Run a command.",
   "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}}}`
+
+// demoWidth is how much of a call's end is shown: the line fits into 100 columns.
+const demoWidth = 75
 
 // demoTurns is more than the test engine's agent takes.
 const demoTurns = 12
@@ -78,7 +82,7 @@ func demoAgent(ctx context.Context, cl *client, rollout string, w io.Writer) err
 		for _, c := range m.Calls {
 			ends += " " + c.Function.Arguments
 		}
-		p.f("   %d\t%d\t%d\t%.70s\n", n, a.Usage.Prompt, a.Usage.Sampled, ends)
+		p.f("   %d\t%d\t%d\t%s\n", n, a.Usage.Prompt, a.Usage.Sampled, clip(plainText(ends, false), demoWidth))
 		history = append(history, m)
 		if len(m.Calls) == 0 {
 			break
@@ -186,6 +190,19 @@ func showCaptured(ctx context.Context, cl *client, rollout string, w io.Writer) 
 		p.f("   a trajectory of %d tokens, of which %d were sampled and are trained\n", len(row.Tokens), trained)
 	}
 	return p.err
+}
+
+// clip cuts a text that is longer than width characters, behind a word if there is one.
+func clip(text string, width int) string {
+	all := []rune(text)
+	if len(all) <= width {
+		return text
+	}
+	kept := string(all[:width-1])
+	if at := strings.LastIndexByte(kept, ' '); at > 0 {
+		kept = kept[:at+1]
+	}
+	return kept + "…"
 }
 
 func headOf[T any](all []T, most int) string {

@@ -37,7 +37,7 @@ SGLang tell them. It is deterministic. What it serves, by path:
 PUT /_scripts/{model} with a script in JSON makes another model; GET /_ledger gives what was asked and
 sampled as NDJSON, DELETE /_ledger forgets it; PUT /_health/down and /_health/up; POST /_restart.
 A script, as {"turns": [{"text": "hello"}], "sampling": {"drift": true}, "faults": [{"kind":
-"cut_broken", "at": 5, "first": 1}]}, has the members that package enginetest describes.`
+"cut_broken", "at": 5, "first": 1}]}, has the members that docs/test-engine.md lists.`
 }
 
 // Run implements the command.
@@ -51,7 +51,7 @@ func (c testEngineCmd) Run(ctx context.Context) error {
 	if c.Ledger != "" {
 		f, err := os.OpenFile(c.Ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
-			return fmt.Errorf("open ledger: %w", err)
+			return fmt.Errorf("--ledger: %w", err)
 		}
 		defer f.Close() //nolint:errcheck // each line was written when it came
 		o.LedgerTo = f
@@ -59,7 +59,7 @@ func (c testEngineCmd) Run(ctx context.Context) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", c.Listen)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", c.Listen, err)
+		return fmt.Errorf("--listen: %w; --listen 127.0.0.1:0 picks a free port", err)
 	}
 	engine := enginetest.New(o)
 	c.greet(os.Stdout, "http://"+l.Addr().String(), engine.Faces())
@@ -93,16 +93,19 @@ func (c testEngineCmd) greet(w io.Writer, base string, faces []string) {
 func readScript(path string, s *enginetest.Script) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("open script: %w", err)
+		return fmt.Errorf("--script: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	d := json.NewDecoder(f)
 	d.DisallowUnknownFields()
 	if err := d.Decode(s); err != nil {
-		return fmt.Errorf("read script %s: %w", path, err)
+		return fmt.Errorf("--script %s: %w", path, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("--script %s: something follows at byte %d", path, d.InputOffset())
 	}
 	if err := s.Check(); err != nil {
-		return fmt.Errorf("read script %s: %w", path, err)
+		return fmt.Errorf("--script %s: %w", path, err)
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ func (c traceCmd) Run(ctx context.Context) error {
 		_, err = os.Stdout.Write(raw)
 	} else {
 		err = b.print(os.Stdout, c.Window)
+		b.hint(os.Stderr)
 	}
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)

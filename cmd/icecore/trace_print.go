@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,14 @@ func (b *boundary) print(w io.Writer, window int) error {
 	}
 	p.f("\n%s\n", verdict)
 	return errors.Join(err, p.err)
+}
+
+// hint says how the capture can be checked, where it could not.
+func (b *boundary) hint(w io.Writer) {
+	if b.Stations.Body.Note != "" {
+		fmt.Fprintf(w, "icecore: the capture is checked against the engine's own body: \"bodies: engine\" in the gateway's settings keeps it; "+ //nolint:errcheck // there is nowhere else to tell it
+			"GET /v1/traces/%s?include=bodies shows what is kept now\n", url.PathEscape(b.TraceID))
+	}
 }
 
 func (b *boundary) attributes() string {

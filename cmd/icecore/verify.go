@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -39,7 +40,12 @@ func (c verifyCmd) Run(ctx context.Context) error {
 		report, err = verifyOffline(ctx, c.Data)
 	} else {
 		report = &verify.Report{}
-		err = newClient(c.Server, c.RetryFor).call(ctx, "POST", "/v1/verify", nil, report)
+		cl := newClient(c.Server, c.RetryFor)
+		if err = cl.reachable(ctx); err == nil {
+			err = cl.call(ctx, "POST", "/v1/verify", nil, report)
+		} else if errors.Is(err, errNobodyListens) {
+			err = fmt.Errorf("%w; --data DIR checks a directory that no server uses", err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
@@ -59,7 +65,12 @@ func (c verifyCmd) Run(ctx context.Context) error {
 
 func verifyOffline(ctx context.Context, dir string) (*verify.Report, error) {
 	control, warehouse, drained, closeAll, err := store.Offline(ctx, dir, "icecore verify")
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return nil, fmt.Errorf("%w; a server that runs is checked without --data, by --server URL", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w; name the directory of icecore serve, which is %s unless --data said otherwise", err, defaultData)
+	case err != nil:
 		return nil, err
 	}
 	report, err := verify.Run(ctx, verify.Source{Control: control, Warehouse: warehouse, ThroughBatch: drained}, verify.Options{})

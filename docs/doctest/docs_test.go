@@ -159,6 +159,8 @@ func (p *page) special(t *testing.T, f *fence) bool {
 		switch {
 		case words[0] == "make":
 			p.makeTarget(t, f, words)
+		case words[0] == "pip":
+			p.pip(t, f, words)
 		case strings.HasPrefix(line, "bin/icecore test-engine"):
 			require.Nil(t, p.engine, "%s:%d: the page has a test engine already", p.path, f.line)
 			p.engine = startEngine(t, p.dir, words[2:]...)
@@ -180,6 +182,21 @@ func (p *page) makeTarget(t *testing.T, f *fence, words []string) {
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s:%d: %s", p.path, f.line, out)
+}
+
+// pip installs what a page says from the repository, into a directory of its own and
+// with what is here already: it needs no network.
+func (p *page) pip(t *testing.T, f *fence, words []string) {
+	t.Helper()
+	to := t.TempDir()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python(t), append([]string{"-m", "pip", "--disable-pip-version-check"}, append(words[1:],
+		"--no-index", "--no-deps", "--no-build-isolation", "--target", to)...)...)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s:%d: %s", p.path, f.line, out)
+	require.FileExists(t, filepath.Join(to, "icecore", "__init__.py"), "%s:%d: %s", p.path, f.line, out)
 }
 
 // serves starts a server with the flags that the page shows, in a directory of

@@ -119,7 +119,8 @@ func qwenCode(r *rollout) (args, env []string, err error) {
 		[]string{"OPENAI_BASE_URL=" + r.base + "/v1", "OPENAI_API_KEY=none", "OPENAI_MODEL=" + r.model}, err
 }
 
-// pi speaks Chat Completions. It compacts between two prompts, so it gets a second one.
+// pi speaks Chat Completions, and tells nobody its name unless a header does. It compacts
+// between two prompts, so it gets a second one.
 func pi(r *rollout) (args, env []string, err error) {
 	const reserve = 4096
 	window := 400_000
@@ -130,6 +131,7 @@ func pi(r *rollout) (args, env []string, err error) {
 	}
 	err = r.writeJSON("pi/models.json", map[string]any{"providers": map[string]any{"icecore": map[string]any{
 		"baseUrl": r.base + "/v1", "api": "openai-completions", "apiKey": "none",
+		"headers": map[string]any{"Icecore-Harness": "pi"},
 		"models": []any{map[string]any{
 			"id": r.model, "name": r.model, "reasoning": r.variant.think, "contextWindow": window, "maxTokens": reserve,
 			"input": []string{"text"}, "cost": map[string]any{"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},

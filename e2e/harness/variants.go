@@ -62,10 +62,7 @@ func (v *variant) suits(h *harness) bool {
 func (v *variant) script(a *agent) enginetest.Script {
 	return enginetest.Script{
 		Agent: a.turn, Sampling: enginetest.Sampling{Drift: v.drift}, Faults: v.faults,
-		// As vLLM and SGLang do for most templates: a call's arguments are read, and
-		// written anew as Python writes JSON.
-		Template: enginetest.Template{DumpArguments: true},
-		Server:   enginetest.Server{TokenizeMessages: true},
+		Server: enginetest.Server{TokenizeMessages: true},
 		// Some ids in a chunk, as engines send them; few, for streams to be cut amid.
 		Chunks: enginetest.Chunks{Sizes: []int{1, 3, 2}},
 	}
