@@ -1,5 +1,7 @@
 package trace
 
+import "math"
+
 // Trace is one model call as it crossed the model boundary. It is immutable
 // once stored. Field meanings follow the HTTP contract (docs/api.md); a nil
 // pointer, nil slice or empty string means that the capturer did not say.
@@ -107,6 +109,24 @@ func (l *Logprobs) Len() int { return len(l.Values) }
 // At gives the value at position i and whether it is known.
 func (l *Logprobs) At(i int) (float32, bool) {
 	return l.Values[i], l.Known == nil || l.Known[i]
+}
+
+// Rounding is how far above 0 a log-probability may be, by the arithmetic of engines.
+const Rounding = 1e-3
+
+// Impossible gives the first position whose value is a number above 0 by more than
+// rounding, and how many there are. Values that are not finite say by themselves that
+// they are no numbers.
+func (l *Logprobs) Impossible() (first, count int) {
+	for i, v := range l.Values {
+		if v > Rounding && v <= math.MaxFloat32 {
+			if count == 0 {
+				first = i
+			}
+			count++
+		}
+	}
+	return first, count
 }
 
 // Append adds a known value.

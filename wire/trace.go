@@ -1,6 +1,10 @@
 package wire
 
-import "icecore/trace"
+import (
+	"fmt"
+
+	"icecore/trace"
+)
 
 // seqWarning is given with every trace that has no seq.
 const seqWarning = "seq: absent, so this trace is ordered after all that have one, by trace_id"
@@ -173,5 +177,11 @@ func finishTrace(s *scanner, t *trace.Trace, rec *record) {
 	}
 	if t.Seq == nil {
 		rec.warn(seqWarning)
+	}
+	if l := t.ResponseLogprobs; l != nil {
+		if at, n := l.Impossible(); n > 0 {
+			rec.warn(fmt.Sprintf("response_logprobs[%d]: %v is above 0, which no log-probability is; %d of %d are: they are kept as sent, and a learner should leave them out",
+				at, l.Values[at], n, l.Len()))
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
 
 	"icecore/trace"
@@ -275,4 +276,27 @@ func TestWarningsAreFew(t *testing.T) {
 	item := one(t, with(strings.Join(fields, ",")))
 	require.Nil(t, item.Err)
 	require.Len(t, item.Warnings, maxWarnings+1)
+}
+
+// A number above 0 is no log-probability. It is kept as it was sent, like anything else
+// that can be read, and the sender is told; rounding and what is not finite are ordinary.
+func TestImpossibleLogprobsAreTold(t *testing.T) {
+	const ids = `"response_token_ids":[1,2,3,4],"response_logprobs":`
+	item := one(t, with(ids+`[0.5,null,-1,2.5]`))
+	require.Nil(t, item.Err)
+	require.Equal(t, []string{"response_logprobs[0]: 0.5 is above 0, which no log-probability is; 2 of 4 are: they are kept as sent, and a learner should leave them out"}, item.Warnings)
+	require.Equal(t, []float32{0.5, 0, -1, 2.5}, item.Value.ResponseLogprobs.Values)
+	again := one(t, string(EncodeTraceJSON(nil, item.Value)))
+	require.Equal(t, item.Value.ResponseLogprobs, again.Value.ResponseLogprobs)
+	for _, ordinary := range []string{`[0,-0.0,0.001,1e-9]`, `[NaN,Infinity,-Infinity,null]`, `[-1,-9999,-3.4e38,-1e-30]`} {
+		require.Empty(t, one(t, with(ids+ordinary)).Warnings, ordinary)
+	}
+	rec := rawRecords(t, `[{"trace_id":"t","rollout_id":"r","seq":1,"response_token_ids":[1,2],"response_logprobs":[-1,3]}]`,
+		arrow.Field{Name: "trace_id", Type: arrow.BinaryTypes.String}, arrow.Field{Name: "rollout_id", Type: arrow.BinaryTypes.String},
+		arrow.Field{Name: "seq", Type: arrow.PrimitiveTypes.Int64}, arrow.Field{Name: "response_token_ids", Type: arrow.ListOf(arrow.PrimitiveTypes.Int32)},
+		arrow.Field{Name: "response_logprobs", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)})
+	items, err := TracesArrow(stream([]arrow.RecordBatch{rec}), Limits{})
+	require.NoError(t, err)
+	require.Len(t, items[0].Warnings, 1)
+	require.Contains(t, items[0].Warnings[0], "response_logprobs[1]: 3 is above 0")
 }

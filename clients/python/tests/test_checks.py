@@ -67,6 +67,13 @@ def test_each_fault_is_named(fault, changed):
         check(r.replace(**changed))
 
 
+@pytest.mark.parametrize(("above", "whole"), [(1e-7, True), (1e-3, True), (1.1e-3, False), (5, False)])
+def test_rounding_is_no_fault(above, whole):
+    r = one([1, 2, 3], [0, 1, 1])
+    r = r.replace(logprobs=np.asarray([0, above, -1], np.float32))
+    assert (faults_of(r) == []) is whole
+
+
 def test_faults_of_the_table_itself_are_found():
     torn = row([1, 2, 3], [0, 1, 1])
     torn["spans"] = [span(1, 2), span(2, 3, trainable=False)]

@@ -10,14 +10,17 @@ import numpy as np
 from .errors import DataError
 from .rows import Row
 
+ROUNDING = 1e-3
+"""How far above 0 a log-prob may be, in nats: engines round, and the server takes as much."""
+
 
 def check(row: Row, allow_missing: bool = False) -> Row:
     """Returns the row, or raises DataError with everything that is wrong with it.
 
     ids, mask and log-probs have one length; p is the first trained position and at
     least 1; the trainable spans tile the mask; every trained token has a finite
-    log-prob (allow_missing: or none at all); reward and advantage are finite. A
-    no-op row has nothing to check.
+    log-prob of at most ROUNDING (allow_missing: or none at all); reward and advantage
+    are finite. A no-op row has nothing to check.
     """
     if not row.noop and (faults := faults_of(row, allow_missing)):
         raise DataError(f"check row {row.id} of rollout {row.rollout_id}: {'; '.join(faults)}")
@@ -75,7 +78,7 @@ def _logprobs(row: Row, allow_missing: bool) -> list[str]:
             f"{int(missing.sum())} trained tokens have no log-prob, the first at position {at} "
             '(icecore.fill_missing(row, how="mask") leaves them out of training)'
         )
-    for wrong, what in ((np.isinf(values), "infinite"), (values > 0, "positive")):
+    for wrong, what in ((np.isinf(values), "infinite"), (np.isfinite(values) & (values > ROUNDING), "positive")):
         if wrong.any():
             at = int(np.flatnonzero(row.mask)[int(np.argmax(wrong))])
             faults.append(f"the log-prob at position {at} is {what}")
