@@ -164,10 +164,12 @@ func TestBoundaryBodiesDiffer(t *testing.T) {
 			require.Equal(t, []string{"body.logprobs missing_in_body"}, b.bad())
 			require.Equal(t, at, *b.check(t, "body.logprobs").Position)
 
-			floor := slices.Clone(l)
-			floor[at] = ptr(float32(-9999))
-			_, b = put(c.with("response_logprobs", unknown), c.with("response_logprobs", floor), shape)
-			require.True(t, b.OK, b.bad())
+			for _, none := range []float32{-9999, 2.5} {
+				odd := slices.Clone(l)
+				odd[at] = ptr(none)
+				_, b = put(c.with("response_logprobs", unknown), c.with("response_logprobs", odd), shape)
+				require.True(t, b.OK, b.bad())
+			}
 
 			_, b = put(c.with("response_token_ids", list[:at], "response_logprobs", l[:at]), c, shape)
 			require.Contains(t, b.bad(), "body.ids length_differs")
@@ -221,6 +223,7 @@ func TestBoundaryFinishReason(t *testing.T) {
 		out, log, err := command(t, nil, "trace", "--server", s.url, id)
 		require.NoError(t, err, log)
 		require.True(t, strings.HasSuffix(out, want), out)
+		require.Equal(t, id == "bare", strings.Contains(log, "GET /v1/traces/bare?include=bodies"), log)
 	}
 }
 

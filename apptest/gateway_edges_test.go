@@ -1,6 +1,8 @@
 package apptest
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -56,7 +58,25 @@ func TestPathsThatAreNot(t *testing.T) {
 	r := plainRig(t, says("yes"))
 	r.get("/gateway/p/v1/responses", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "eHh4eHh4eHh4eHh4eHh4eA==").is(http.StatusUpgradeRequired)
 	require.Contains(t, string(r.askGateway("p/v1/embeddings", []byte(`{}`)).is(404).body), "chat/completions")
-	r.get("/gateway/p/v1/messages").is(405)
+	require.Equal(t, "POST", r.get("/gateway/p/v1/messages").is(405).header.Get("Allow"))
+	require.Contains(t, string(r.send("FOO", "/gateway/p/v1/messages", nil).is(405).body), `"invalid_request_error"`)
+	// Without /gateway, or without a rollout, the base URL is told.
+	for _, a := range apis {
+		for _, missing := range []string{"/gateway/", "/"} {
+			// Not by the client that checks answers: no path of the document is asked.
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+missing+a.path(false), bytes.NewReader(encode(a.turn(nil, false))))
+			require.NoError(t, err)
+			got, err := newHTTP().Do(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(got.Body)
+			require.NoError(t, err)
+			require.NoError(t, got.Body.Close())
+			require.Equal(t, map[string]int{"/": 404, "/gateway/": 400}[missing], got.StatusCode, "%s %s", missing, body)
+			require.Contains(t, parse(t, string(body))["error"].(object)["message"], "/gateway/ROLLOUT", missing+a.path(false))
+		}
+	}
+	r.post("/v1/nothing", object{}).problem(404, "no_such_path")
+	r.send("DELETE", "/v1/status", nil).problem(405, "method_not_allowed")
 	r.get("/gateway/p").is(200)
 	r.send("HEAD", "/gateway/p/", nil).is(200)
 	r.askGateway("p/v1/responses/compact", []byte(`{}`)).is(400)

@@ -52,7 +52,10 @@ func TestSecretsStayOut(t *testing.T) {
 						where = strings.Replace(where, "gemini-x", model, 1) + map[bool]string{true: "&", false: "?"}[stream] + "key=" + harness
 					}
 					keep(s.try(http.MethodPost, "/gateway/secret/"+where, strings.NewReader(string(encode(body))), "Content-Type", typeJSON,
-						"Authorization", "Bearer "+harness, "X-Api-Key", k.Key, "X-Goog-Api-Key", harness, "Cookie", "s="+harness, "Proxy-Authorization", "Basic "+harness))
+						"Authorization", "Bearer "+harness, "X-Api-Key", k.Key, "X-Goog-Api-Key", harness, "Cookie", "s="+harness, "Proxy-Authorization", "Basic "+harness,
+						"X-Codex-Turn-Metadata", `{"session_id": "`+harness+`", "thread_id": "t", "env": {"deep": ["`+harness+`"]}}`, "User-Agent", "codex_exec/0.171.0 ("+harness+")",
+						"X-Session-Id", harness, "X-Client-Request-Id", `{"a": "`+harness+`"}`, "Icecore-Thread", "Bearer "+harness, "api_key", k.Key, "Referer", s.url+"?api_key="+k.Key))
+					keep(s.try(http.MethodPost, "/gateway/-/"+where+map[bool]string{true: "&", false: "?"}[strings.Contains(where, "?")]+"api_key="+k.Key, strings.NewReader(string(encode(body)))))
 				}
 			}
 		}

@@ -29,6 +29,7 @@ type Store interface {
 	Rewards(ctx context.Context, keys []int64) (map[int64][]trace.Reward, error)
 	Traces(ctx context.Context, r *store.Rollout, after int64, limit int) ([]store.StoredTrace, error)
 	Trace(ctx context.Context, id string, bodies bool) (*store.StoredTrace, error)
+	Announced(ctx context.Context, traceID string) (*store.Announced, error)
 	NewestBatch() int64
 	WaitDrained(ctx context.Context, batch int64) error
 	LoadCalls(ctx context.Context, keys []int64, through int64) ([]*store.RolloutCalls, error)
@@ -173,6 +174,29 @@ func filterOf(c echo.Context) (store.Filter, error) {
 	complete, err := optBool(c, "complete")
 	return store.Filter{RolloutIDs: q["rollout_id"], GroupIDs: q["group_id"], TaskIDs: q["task_id"], Harnesses: q["harness"],
 		Splits: q["split"], Models: q["model"], Statuses: q["status"], Complete: complete}, err
+}
+
+// traceFault is fault for what was asked of one trace: one that is not there may be of a
+// call that still runs.
+func (a *API) traceFault(ctx context.Context, id string, err error) error {
+	if !errors.Is(err, store.ErrNotFound) {
+		return fault(err)
+	}
+	switch call, wrong := a.s.Announced(ctx, id); {
+	case wrong != nil:
+		return fault(wrong)
+	case call != nil:
+		return problem.New(problem.NotFound, "the call is announced, of rollout "+strconv.Quote(call.RolloutID)+since(call.StartedAt)+
+			", and has not ended: its trace is stored when it ends")
+	}
+	return fault(err)
+}
+
+func since(at *int64) string {
+	if at == nil {
+		return ""
+	}
+	return ", since " + store.FormatTime(*at)
 }
 
 // fault turns errors of store and merge into answers.

@@ -76,7 +76,7 @@ func (a *API) boundary(c echo.Context) error {
 	}
 	answer, err := a.inspect(c.Request().Context(), id, p, int(around))
 	if err != nil {
-		return fault(err)
+		return a.traceFault(c.Request().Context(), id, err)
 	}
 	answer.showTokens(tokens, int(around))
 	return writeJSON(c, answer)

@@ -195,7 +195,7 @@ func (a *API) trace(c echo.Context) error {
 	}
 	t, err := a.s.Trace(c.Request().Context(), id, include == "bodies")
 	if err != nil {
-		return fault(err)
+		return a.traceFault(c.Request().Context(), id, err)
 	}
 	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(traceJSON(t), '\n'))
 }

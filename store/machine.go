@@ -14,6 +14,10 @@ type machineSize struct {
 	cpus   int
 }
 
+// Memory says how many bytes of memory this process may use: of the machine, or of its
+// cgroup.
+func Memory() int64 { return machine().memory }
+
 // machine says how much memory and how many processors this process may use: a
 // container's limits where there are any, else the machine's own.
 func machine() machineSize {

@@ -36,7 +36,7 @@ func (s *server) startGateway() error {
 	if err != nil {
 		return err
 	}
-	s.gateway, err = gateway.New(gateway.Options{Settings: set, Log: s.log, Capture: capture{s.store, options.WithDefaults().Limits.Limits},
+	s.gateway, err = gateway.New(gateway.Options{Settings: set, Log: s.log, Memory: store.Memory(), Capture: capture{s.store, options.WithDefaults().Limits.Limits},
 		Keys: gatewayKeys{s.store}, Versions: gatewayVersions{s.store}, Rollouts: gatewayRollouts{s.store}})
 	if err != nil {
 		return fmt.Errorf("start the gateway: %w", err)
@@ -92,6 +92,9 @@ type capture struct {
 // Begin implements gateway.Capture.
 func (c capture) Begin(ctx context.Context, intents []*trace.Intent) error {
 	out, _, err := c.store.BeginCalls(ctx, intents)
+	if errors.Is(err, store.ErrDiskFull) || errors.Is(err, store.ErrClosed) {
+		return fmt.Errorf("%w: announce calls: %w", gateway.ErrNotNow, err)
+	}
 	if err != nil {
 		return fmt.Errorf("announce calls: %w", err)
 	}
@@ -103,6 +106,18 @@ func (c capture) Begin(ctx context.Context, intents []*trace.Intent) error {
 	// From here on the engine may be called.
 	if err := failpoint.Hit("gateway.begun"); err != nil {
 		return fmt.Errorf("announce calls: %w", err)
+	}
+	return nil
+}
+
+// Withdraw implements gateway.Capture.
+func (c capture) Withdraw(ctx context.Context, intents []*trace.Intent) error {
+	ids := make([]string, len(intents))
+	for i, in := range intents {
+		ids[i] = in.TraceID
+	}
+	if err := c.store.WithdrawCalls(ctx, ids); err != nil {
+		return fmt.Errorf("withdraw calls: %w", err)
 	}
 	return nil
 }

@@ -83,7 +83,11 @@ func (c serveCmd) Run(ctx context.Context) error {
 	fmt.Printf("icecore listens on http://%s\n", s.addr)
 	<-ctx.Done()
 	log.Info("stopping: refusing new requests, draining", "data", c.Data)
-	return s.stop()
+	if err := s.stop(); err != nil {
+		return err
+	}
+	log.Info("stopped", "data", c.Data)
+	return nil
 }
 
 func (c *config) logger(w io.Writer) (*slog.Logger, error) {

@@ -32,7 +32,7 @@ type codexMetadata struct {
 
 func codexTurn(h http.Header) codexMetadata {
 	var m codexMetadata
-	if text := h.Get("X-Codex-Turn-Metadata"); text != "" {
+	if text := h.Get(codexHeader); text != "" {
 		// Half a header still tells what it tells: fields before the fault are set.
 		_ = json.Unmarshal([]byte(text), &m)
 	}
@@ -74,6 +74,11 @@ func agentOf(h http.Header, r *turn.Request) (agent, error) {
 		a.retry = n
 	}
 	a.harness, a.version = harnessOf(h)
+	for _, told := range []*string{&a.session, &a.thread, &a.parent} {
+		if looksSecret.MatchString(*told) { // bodies are not cleaned as headers are
+			*told = ""
+		}
+	}
 	// Who tells its session names the sub-agents within it: the rest is the main thread.
 	a.thread = first(a.thread, a.session)
 	if a.thread == "" {

@@ -138,7 +138,6 @@ func TestAgents(t *testing.T) {
 					t.Parallel()
 					s := enginetest.Script{Think: think}
 					s.Sampling.Drift, s.Server.TokenizeMessages = true, true
-					s.Template.DumpArguments = true // as templates do: some APIs carry arguments as objects
 					r := newRig(t, face, s, func(o *Options, _ *fixed, _ *memory) {
 						m := settings.DefaultModel("policy")
 						m.Continuity, m.ReasoningParser, m.ToolParser = settings.ContinuityExactText, "think", "hermes"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"icecore/ingest/gateway/settings"
@@ -30,10 +31,13 @@ func refuse(status int, code, message string) *turn.Fault {
 
 // callerOf finds the rollout of a call, and whether it may be called for. header is
 // cleaned; key is the minted one. The error is a *turn.Fault.
-func (g *Gateway) callerOf(ctx context.Context, inPath string, header http.Header, key string) (caller, error) {
-	rollout, err := g.rolloutOf(ctx, inPath, header, key)
+func (g *Gateway) callerOf(ctx context.Context, api, inPath string, header http.Header, key string) (caller, error) {
+	rollout, err := g.rolloutOf(ctx, api, inPath, header, key)
 	if err != nil {
 		return caller{}, err
+	}
+	if strings.HasPrefix(rollout, trace.KeyPrefix) { // it would be stored as one
+		return caller{}, turn.Invalid("rollout_id", "a key stands in the place of the rollout's id: send it as the API key, and - in that place")
 	}
 	if wrong := trace.ValidateID("rollout_id", rollout); wrong != nil {
 		return caller{}, turn.Invalid("rollout_id", wrong.Error())
@@ -52,7 +56,7 @@ func (g *Gateway) callerOf(ctx context.Context, inPath string, header http.Heade
 	return caller{rollout, harness}, nil
 }
 
-func (g *Gateway) rolloutOf(ctx context.Context, inPath string, header http.Header, key string) (string, error) {
+func (g *Gateway) rolloutOf(ctx context.Context, api, inPath string, header http.Header, key string) (string, error) {
 	if key == "" && g.settings.Callers == settings.CallersKey {
 		return "", refuse(http.StatusUnauthorized, turn.CodeUnauthorized,
 			"a key that was minted for the rollout is needed: send it as the API key (Authorization: Bearer, x-api-key or x-goog-api-key)")
@@ -80,8 +84,12 @@ func (g *Gateway) rolloutOf(ctx context.Context, inPath string, header http.Head
 			return id, nil
 		}
 	}
-	return "", turn.Invalid("rollout_id", "nothing names the rollout: put its id into the path (/gateway/{rollout_id}/…), "+
-		"use a key that was minted for it, or send the header Icecore-Rollout-Id")
+	return "", noRollout(api)
+}
+
+func noRollout(api string) error {
+	return turn.Invalid("rollout_id", "nothing names the rollout: put its id into the path (/gateway/{rollout_id}/…), so that the base URL of this API is "+
+		baseURL(api)+", or put - there and use a key that was minted for it, or send the header Icecore-Rollout-Id")
 }
 
 // sessionOf is the session that a harness tells of in its headers; empty: none.

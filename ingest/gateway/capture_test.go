@@ -163,7 +163,7 @@ func TestCaptureWait(t *testing.T) {
 	}
 }
 
-// An intent that cannot become durable waits as long as the harness does, and then
+// An intent that cannot become durable is waited for no longer than the harness stays, and then
 // nothing was begun.
 func TestBeginNeverDurable(t *testing.T) {
 	t.Parallel()

@@ -60,10 +60,10 @@ func (d *delivery) close(o *outcome, cause error) (cl closing, status trace.Stat
 }
 
 func (d *delivery) closeWell(o *outcome, cl *closing) {
-	c := d.c
+	c, usage := d.c, o.counted()
 	if !c.request.Stream {
-		a := &turn.Answer{Head: c.head(), Usage: o.usage}
-		a.Head.PromptTokens = o.usage.Prompt
+		a := &turn.Answer{Head: c.head(), Usage: usage}
+		a.Head.PromptTokens = usage.Prompt
 		for i := range c.ids {
 			choice := turn.Choice{Message: o.gather.Message(i), Refusal: o.gather.Refusal(i), Logprobs: o.gather.Logprobs(i), End: turn.End{Choice: i}}
 			for _, e := range o.ends {
@@ -85,16 +85,38 @@ func (d *delivery) closeWell(o *outcome, cl *closing) {
 		return
 	}
 	d.o.begin()
-	d.start(o.usage.Prompt)
+	d.start(usage.Prompt)
 	if c.g.struggling.Load() > 0 {
 		// The store is in trouble, so this may take long, and heartbeats cannot be
 		// made behind the end.
 		cl.beat = d.stream.Heartbeat(nil)
 	}
-	cl.tail = d.stream.End(d.takeBuf(), o.ends, o.usage)
+	cl.tail = d.stream.End(d.takeBuf(), o.ends, usage)
 	if f, ok := d.stream.(turn.Flagger); ok {
 		cl.flags = f.Flags()
 	}
+}
+
+// counted is the engine's usage, and where it says nothing that can be read the number of
+// ids: a harness that is told 0 does not know when to compact.
+func (o *outcome) counted() turn.Usage {
+	u := o.usage
+	if u.Prompt == nil && len(o.sampled) > 0 && o.sampled[0] != nil && o.sampled[0].PromptIDs != nil {
+		n := int64(len(o.sampled[0].PromptIDs))
+		u.Prompt = &n
+	}
+	if u.Completion != nil {
+		return u
+	}
+	sum := int64(0)
+	for _, s := range o.sampled {
+		if s == nil || s.IDs == nil {
+			return u
+		}
+		sum += int64(len(s.IDs))
+	}
+	u.Completion = &sum
+	return u
 }
 
 // takeBuf is what was written and not sent, which then goes with the end.

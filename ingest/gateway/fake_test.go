@@ -42,6 +42,14 @@ func (f *fakeEngine) Pick(_, _ string, exclude ...string) (sampler, error) {
 	}
 	return f, nil
 }
+
+// noEngine is an engine that is away.
+type noEngine struct{ fakeEngine }
+
+func (*noEngine) Pick(_, _ string, _ ...string) (sampler, error) {
+	return nil, &turn.Fault{Status: 503, Code: turn.CodeEngineUnreachable, Message: "no engine", RetryAfter: time.Second}
+}
+
 func (f *fakeEngine) Name() string { return "fake" }
 func (f *fakeEngine) Kind() string { return "vllm" }
 func (f *fakeEngine) Downs() int64 { return 0 }
@@ -116,7 +124,7 @@ func (a *fakeAnswer) Close() error {
 }
 
 // newFakeRig is a gateway before a fake engine.
-func newFakeRig(t testing.TB, f *fakeEngine, changes ...change) *rig {
+func newFakeRig(t testing.TB, f engines, changes ...change) *rig {
 	t.Helper()
 	r := &rig{t: t, store: newMemory(), log: &lockedBuffer{},
 		fixed: &fixed{keys: map[string]string{}, versions: map[string]int64{}, known: map[string]string{}, finished: map[string]bool{}}}

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"icecore/ingest/gateway/chat"
 	"icecore/ingest/gateway/continuity"
 	"icecore/ingest/gateway/engine"
@@ -29,6 +27,9 @@ type Options struct {
 	Versions Versions
 	Rollouts Rollouts
 	Log      *slog.Logger
+	// Memory is what this process may take, in bytes; 0: not known. The default of
+	// limits.max_held comes of it.
+	Memory int64
 	// Now tells the time; nil: the machine's clock.
 	Now func() time.Time
 	// StopGrace is how long calls that were aborted by a stop may take to be stored;
@@ -52,6 +53,7 @@ type Gateway struct {
 	memory    *continuity.Memory
 	trust     continuity.Trust
 	gate      *gate
+	budget    *budget
 	recents   *recents
 	metrics   *metrics
 	started   time.Time
@@ -93,7 +95,7 @@ func New(o Options) (*Gateway, error) {
 func assemble(o Options, log *slog.Logger, e engines) *Gateway {
 	g := &Gateway{settings: o.Settings, capture: o.Capture, keys: o.Keys, versions: o.Versions, rollouts: o.Rollouts, log: log,
 		now: o.Now, engines: e, memory: continuity.NewMemory(o.Settings.Limits.HeldTokens), recents: newRecents(), grace: o.StopGrace,
-		gate: newGate(o.Settings.Limits.MaxOpen, o.Settings.Limits.MaxOpenPerRollout),
+		gate: newGate(o.Settings.Limits.MaxOpen, o.Settings.Limits.MaxOpenPerRollout), budget: newBudget(o.Settings.Limits.MaxHeld, o.Memory),
 		providers: map[string]turn.Provider{apiChat: chat.Provider{}, apiResponses: responses.Provider{},
 			apiMessages: messages.Provider{}, apiGenerate: generate.Provider{}}}
 	if g.now == nil {
@@ -106,12 +108,6 @@ func assemble(o Options, log *slog.Logger, e engines) *Gateway {
 	g.life, g.endLife = context.WithCancel(context.Background())
 	g.metrics = newMetrics(g)
 	return g
-}
-
-// Register adds the routes.
-func (g *Gateway) Register(e *echo.Echo) {
-	e.Any("/gateway/:rollout_id", g.handle)
-	e.Any("/gateway/:rollout_id/*", g.handle)
 }
 
 // Start begins to watch the engines, until ctx ends or Stop is called.

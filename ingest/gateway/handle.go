@@ -1,16 +1,19 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
 	"icecore/ingest/gateway/settings"
 	"icecore/ingest/gateway/turn"
-	"icecore/problem"
 )
 
 // visit is one HTTP request below /gateway.
@@ -28,13 +31,22 @@ type visit struct {
 // the provider's shape, and gives Echo no error.
 func (g *Gateway) handle(c echo.Context) error {
 	v := &visit{w: c.Response(), r: c.Request()}
-	path, err := problem.PathParam(c, "*")
-	v.route = match(path, v.r.Header)
+	// Not by Echo's parameters: it has none where it does not know the method.
+	id, rest, _ := strings.Cut(strings.TrimPrefix(v.r.URL.EscapedPath(), "/gateway/"), "/")
+	rollout, wrong := url.PathUnescape(id)
+	path, err := url.PathUnescape(rest)
+	astray := slices.Contains(partsOfPaths, rollout)
+	if astray && strings.Trim(rollout, ".") != "" {
+		path = rollout + "/" + path
+	}
+	v.route = match(v.r.Method, path, v.r.Header)
 	v.provider = g.providers[v.route.api]
-	rollout, wrong := problem.PathParam(c, "rollout_id")
-	if errors.Join(err, wrong) != nil {
+	switch {
+	case errors.Join(err, wrong) != nil:
 		err = turn.Invalid("path", "the path is not well encoded")
-	} else {
+	case astray:
+		err = noRollout(v.route.api)
+	default:
 		err = g.answer(v, rollout)
 	}
 	if err != nil {
@@ -45,9 +57,14 @@ func (g *Gateway) handle(c echo.Context) error {
 
 func (g *Gateway) answer(v *visit, inPath string) error {
 	if wantsWebSocket(v.r.Header) {
+		v.w.Header().Set("Upgrade", "HTTP/1.1")
+		v.w.Header().Set("Connection", "Upgrade")
 		return refuse(http.StatusUpgradeRequired, turn.CodeUnsupported, "there are no WebSockets here: use HTTP and server-sent events")
 	}
 	if err := v.route.checkMethod(v.r.Method); err != nil {
+		if allow := v.route.methods(); allow != nil {
+			v.w.Header().Set("Allow", strings.Join(allow, ", "))
+		}
 		return err
 	}
 	if v.route.act == actBase {
@@ -65,7 +82,7 @@ func (g *Gateway) answer(v *visit, inPath string) error {
 	var err error
 	models := v.route.act == actModels || v.route.act == actModel
 	if !models || g.settings.Callers == settings.CallersKey { // a list of models is of no rollout
-		if v.caller, err = g.callerOf(v.r.Context(), inPath, header, key); err != nil {
+		if v.caller, err = g.callerOf(v.r.Context(), v.route.api, inPath, header, key); err != nil {
 			return err
 		}
 	}
@@ -77,30 +94,38 @@ func (g *Gateway) answer(v *visit, inPath string) error {
 	}
 	slot.rollout = v.caller.rollout
 	limits := g.settings.Limits
-	if v.incoming.Body, err = receive(v.w, v.r, limits.Patience, limits.MaxRequest); err != nil {
+	held := g.budget.share()
+	defer held.drop()
+	if v.incoming.Body, err = receive(v.w, v.r, limits.Patience, limits.MaxRequest, held); err != nil {
 		return err
 	}
 	if v.route.act == actCount {
 		return g.countTokens(v)
 	}
-	return g.serve(v, slot)
+	return g.serve(v, slot, held)
 }
 
 // fail answers a fault where nothing was answered yet.
 func (g *Gateway) fail(v *visit, err error) {
 	f := faultOf(nil, err)
-	level := slog.LevelInfo
-	if f.Status >= http.StatusInternalServerError && f.RetryAfter == 0 {
-		level = slog.LevelError
-	}
-	g.log.Log(v.r.Context(), level, "gateway: call refused", "api", v.route.api, "rollout", v.caller.rollout, "status", f.Status, "code", f.Code, "err", f)
-	g.metrics.refused(v.route.api, f.Code)
+	g.refused(v.route.api, v.caller.rollout, clip(v.incoming.Header.Get("X-Client-Request-Id"), maxKeptHeader), f)
 	status, header, body := g.faultBody(v.provider, f)
 	o := newOut(v.w, g.settings.Limits.Patience, "", false)
 	if err := o.whole(status, header, body); err != nil {
 		g.log.Debug("gateway: refusal not delivered", "err", err)
 	}
 	o.to.Done()
+}
+
+// refused counts and logs a call that leaves no trace. request is the id that the harness
+// gave it, if it gave one.
+func (g *Gateway) refused(api, rollout, request string, f *turn.Fault) {
+	level := slog.LevelInfo
+	if f.Status >= http.StatusInternalServerError && f.RetryAfter == 0 {
+		level = slog.LevelError
+	}
+	g.log.Log(context.Background(), level, "gateway: call refused", "api", api, "rollout", rollout, "request", request, "status", f.Status, "code", f.Code, "err", f)
+	g.metrics.refused(api, f.Code)
 }
 
 // faultBody is a fault in the provider's shape. A provider that cannot even do that

@@ -56,11 +56,11 @@ func (c *call) metadata(o *outcome, s *engine.Sampled, v versionOf, flags []stri
 	m.Flags = slices.Concat(s.Flags, o.flags, flags)
 	slices.Sort(m.Flags)
 	m.Flags = slices.Compact(m.Flags)
-	out, err := canonical(map[string]metadata{"gateway": m})
+	out, err := sortedJSON(map[string]metadata{"gateway": m})
 	if err != nil && m.Raw != nil {
 		// Of all members only this one is not ours to shape.
 		m.Raw, m.Flags = nil, append(m.Flags, "raw_left_out")
-		out, err = canonical(map[string]metadata{"gateway": m})
+		out, err = sortedJSON(map[string]metadata{"gateway": m})
 	}
 	return out, err
 }
@@ -75,7 +75,7 @@ func flagged(raw []byte, flag string) []byte {
 	}
 	flags, _ := whole["gateway"]["flags"].([]any)
 	whole["gateway"]["flags"] = append(flags, flag)
-	out, err := canonical(whole)
+	out, err := sortedJSON(whole)
 	if err != nil {
 		return raw
 	}

@@ -24,6 +24,7 @@ type metrics struct {
 	begin, put  prometheus.Histogram
 	failures    *prometheus.CounterVec
 	unstable    prometheus.Counter
+	undelivered prometheus.Counter
 	all         []prometheus.Collector
 }
 
@@ -53,12 +54,14 @@ func newMetrics(g *Gateway) *metrics {
 	m.failures = counter("capture_failures_total", "Failures to announce or store calls, by where.", "at")
 	m.retries = counter("retries_total", "Calls that repeat an earlier one.").WithLabelValues()
 	m.unstable = counter("unstable_prefix_total", "Calls whose system prompt begins with another billing line than the call before.").WithLabelValues()
+	m.undelivered = counter("undelivered_total", "Answers whose traces were stored as ok, and whose end did not reach the harness.").WithLabelValues()
 	m.begin, _ = histogram("begin_seconds", "Time to make a call's intent durable.", fast).WithLabelValues().(prometheus.Histogram)
 	m.put, _ = histogram("put_seconds", "Time to make a call's traces durable.", fast).WithLabelValues().(prometheus.Histogram)
 	gauge := func(name, help string, value func() float64) {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "icecore_gateway", Name: name, Help: help}, value))
 	}
 	gauge("open_calls", "Calls that are open.", func() float64 { return float64(g.gate.count()) })
+	gauge("held_bytes", "Memory that the requests of open calls count for (limits.max_held).", func() float64 { return float64(g.budget.held.Load()) })
 	gauge("held_tokens", "Ids held for continuity.", func() float64 { _, n := g.memory.Size(); return float64(n) })
 	gauge("engines_healthy", "Engines that answer.", func() float64 {
 		n := 0

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"icecore/ingest/gateway/settings"
-	"icecore/ingest/gateway/turn"
 )
 
 // listModels answers the models endpoints in the shape of the API that asks: the models
@@ -16,7 +15,7 @@ func (g *Gateway) listModels(v *visit) error {
 	if v.route.act == actModel {
 		name := strings.TrimPrefix(v.route.model, "models/")
 		if _, options := g.resolve(name); options == nil {
-			return refuse(http.StatusNotFound, turn.CodeUnknownModel, "there is no model "+clip(name, 128)+" here: GET models lists those that there are")
+			return g.noModel(name)
 		}
 		return g.answerJSON(v, g.modelIn(v.route.api, name))
 	}

@@ -10,8 +10,12 @@ import (
 // Capture keeps what calls leave behind. Its methods are called by many goroutines.
 type Capture interface {
 	// Begin makes intents durable and sets the Seq of each: counted up per rollout, in
-	// the order in which they come.
+	// the order in which they come. An error that wraps ErrNotNow leaves none behind; any
+	// other may go away, and one that does not wrap ErrRefused may have left them.
 	Begin(ctx context.Context, intents []*trace.Intent) error
+	// Withdraw takes intents back whose calls no engine was asked for; those that there are
+	// not are no error.
+	Withdraw(ctx context.Context, intents []*trace.Intent) error
 	// Put stores traces. They are durable when it returns nil. An error that wraps
 	// ErrRefused is about the traces themselves; any other may go away. Traces that are
 	// stored already, with the same content, are no error.
@@ -20,6 +24,10 @@ type Capture interface {
 
 // ErrRefused says that a trace cannot be stored as it is, however often it is tried.
 var ErrRefused = errors.New("the trace was refused")
+
+// ErrNotNow says that the store takes nothing for longer than a call can wait: its disk is
+// full, or it closes.
+var ErrNotNow = errors.New("the store takes nothing now")
 
 // Keys finds the rollout that a key was minted for.
 type Keys interface {

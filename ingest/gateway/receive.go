@@ -20,43 +20,67 @@ import (
 // maxWindow is the zstd window that RFC 9659 lets a content coding ask of a receiver.
 const maxWindow = 8 << 20
 
+// flateWindow is about what undoing deflate or gzip takes.
+const flateWindow = 64 << 10
+
 // maxCodings is how many content codings may lie on one another.
 const maxCodings = 2
 
 // receive reads a request's body and undoes its content codings, those of the header
 // and those that only its first bytes tell: proxies lose the header. most bounds it
-// both as it came and inflated. The body is always read to its end, because net/http
-// watches for a harness that leaves only from there on. The error is a *turn.Fault.
-func receive(w http.ResponseWriter, r *http.Request, patience time.Duration, most int64) ([]byte, error) {
-	if r.ContentLength > most {
-		return nil, tooLarge(w, most)
+// both as it came and inflated, and held is made as large as it is before more of it is
+// read. The body is always read to its end, because net/http watches for a harness that
+// leaves only from there on. The error is a *turn.Fault.
+func receive(w http.ResponseWriter, r *http.Request, patience time.Duration, most int64, held *share) ([]byte, error) {
+	raw, err := receiveAll(w, r, patience, most, held)
+	if err != nil {
+		// What is left of the body is not read: the connection must not be used again.
+		w.Header().Set("Connection", "close")
+		return nil, err
 	}
-	raw, err := readAll(&patient{r.Body, http.NewResponseController(w), patience}, max(r.ContentLength, 0), most)
+	if err := held.weigh(r.Context(), raw); err != nil {
+		return nil, err
+	}
+	return raw, refuseCoding(r.Header, raw)
+}
+
+func receiveAll(w http.ResponseWriter, r *http.Request, patience time.Duration, most int64, held *share) ([]byte, error) {
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
+	}
+	// room makes room for so many bytes, and for what undoes their coding.
+	room := func(besides int64) func(int) error {
+		return func(size int) error { return held.atLeast(r.Context(), takenIn.of(int64(size), 0)+besides) }
+	}
+	raw, err := readAll(&patient{r.Body, http.NewResponseController(w), patience}, r.ContentLength, most, room(0))
+	var full *turn.Fault
 	switch {
 	case errors.Is(err, errMost):
-		return nil, tooLarge(w, most)
+		return nil, tooLarge(most)
+	case errors.As(err, &full):
+		return nil, full
 	case err != nil:
 		return nil, &turn.Fault{Status: http.StatusBadRequest, Code: turn.CodeInvalidRequest, Message: "the request body ended before it was complete", Cause: err}
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a test's writer has none
 	for range maxCodings {
-		inflated, coded, err := inflate(raw, most)
+		inflated, coded, err := inflate(raw, most, room)
 		switch {
 		case errors.Is(err, errMost):
-			return nil, tooLarge(w, most)
+			return nil, tooLarge(most)
+		case errors.As(err, &full):
+			return nil, full
 		case err != nil:
 			return nil, &turn.Fault{Status: http.StatusBadRequest, Code: turn.CodeInvalidRequest, Message: "the compressed request body is damaged: " + err.Error()}
 		case !coded:
-			return raw, refuseCoding(r.Header, raw)
+			return raw, nil
 		}
 		raw = inflated
 	}
 	return raw, nil
 }
 
-func tooLarge(w http.ResponseWriter, most int64) error {
-	// What is left of the body is not read: the connection must not be used again.
-	w.Header().Set("Connection", "close")
+func tooLarge(most int64) error {
 	return &turn.Fault{Status: http.StatusRequestEntityTooLarge, Code: turn.CodeTooLarge,
 		Message: fmt.Sprintf("the request body is larger than the limit of %d bytes (inflated)", most)}
 }
@@ -78,12 +102,17 @@ func refuseCoding(h http.Header, raw []byte) error {
 }
 
 // inflate undoes one coding by its magic bytes. No JSON text begins with any of them.
-func inflate(raw []byte, most int64) (out []byte, coded bool, err error) {
+func inflate(raw []byte, most int64, room func(besides int64) func(int) error) (out []byte, coded bool, err error) {
 	var from io.Reader
+	besides := int64(flateWindow)
 	switch {
 	case bytes.HasPrefix(raw, []byte{0x1f, 0x8b}):
 		from, err = gzip.NewReader(bytes.NewReader(raw))
 	case bytes.HasPrefix(raw, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		besides = maxWindow
+		if err := room(besides)(len(raw)); err != nil {
+			return nil, true, err
+		}
 		var z *zstd.Decoder
 		if z, err = zstd.NewReader(bytes.NewReader(raw), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow)); err == nil {
 			defer z.Close()
@@ -93,7 +122,7 @@ func inflate(raw []byte, most int64) (out []byte, coded bool, err error) {
 		from, err = zlib.NewReader(bytes.NewReader(raw))
 	case len(raw) > 0 && !startsJSON(raw):
 		// "deflate" without the zlib header, as some clients send it.
-		if out, err := readAll(flate.NewReader(bytes.NewReader(raw)), 0, most); err == nil && startsJSON(out) || errors.Is(err, errMost) {
+		if out, err := readAll(flate.NewReader(bytes.NewReader(raw)), 0, most, room(besides)); err == nil && startsJSON(out) || limits(err) {
 			return out, true, err
 		}
 		return nil, false, nil
@@ -101,7 +130,7 @@ func inflate(raw []byte, most int64) (out []byte, coded bool, err error) {
 		return nil, false, nil
 	}
 	if err == nil {
-		out, err = readAll(from, int64(len(raw))*4, most)
+		out, err = readAll(from, int64(len(raw))*4, most, room(besides))
 	}
 	return out, true, err
 }
@@ -113,17 +142,41 @@ func startsJSON(raw []byte) bool {
 
 var errMost = errors.New("larger than the limit")
 
-// readAll reads to the end of r, or until it passes most. expect is a first guess.
-func readAll(r io.Reader, expect, most int64) ([]byte, error) {
-	out := bytes.NewBuffer(make([]byte, 0, min(expect, most, 1<<20)+bytes.MinRead))
-	n, err := out.ReadFrom(io.LimitReader(r, most+1))
-	switch {
-	case n > most:
-		return nil, errMost
-	case err != nil:
-		return nil, fmt.Errorf("read: %w", err)
+// limits says whether an error is about the size of a body and not about the body.
+func limits(err error) bool {
+	var full *turn.Fault
+	return errors.Is(err, errMost) || errors.As(err, &full)
+}
+
+// readAll reads to the end of r, or until it passes most. expect is a first guess; room
+// is told what is about to be held. What comes back has no room to spare.
+func readAll(r io.Reader, expect, most int64, room func(size int) error) ([]byte, error) {
+	size := int(min(max(expect, 0), most)) + bytes.MinRead
+	var out []byte
+	for {
+		if out != nil && len(out)+bytes.MinRead > size {
+			size = min(size+size/2, int(most)+bytes.MinRead)
+		}
+		if size > cap(out) {
+			if err := room(size); err != nil {
+				return nil, err
+			}
+			out = append(make([]byte, 0, size), out...)
+		}
+		n, err := r.Read(out[len(out):cap(out)])
+		out = out[:len(out)+n]
+		switch {
+		case int64(len(out)) > most:
+			return nil, errMost
+		case errors.Is(err, io.EOF):
+			if cap(out)-len(out) > len(out)/8+bytes.MinRead {
+				out = append(make([]byte, 0, len(out)), out...)
+			}
+			return out, nil
+		case err != nil:
+			return nil, fmt.Errorf("read: %w", err)
+		}
 	}
-	return out.Bytes(), nil
 }
 
 // patient moves the deadline on with each read: a harness may take its time as long as

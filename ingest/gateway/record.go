@@ -111,12 +111,12 @@ func (c *call) sampling() ([]byte, error) {
 	if c.options.LogprobsMode != "" {
 		all["logprobs_mode"] = c.options.LogprobsMode
 	}
-	return canonical(all)
+	return sortedJSON(all)
 }
 
 func usageOf(u turn.Usage) ([]byte, error) {
 	if u.Raw != nil && string(u.Raw) != "null" {
-		return canonical(u.Raw)
+		return sortedJSON(u.Raw)
 	}
 	all := map[string]any{}
 	for name, n := range map[string]*int64{"prompt_tokens": u.Prompt, "completion_tokens": u.Completion, "cached_tokens": u.Cached, "reasoning_tokens": u.Reasoning} {
@@ -127,7 +127,7 @@ func usageOf(u turn.Usage) ([]byte, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	return canonical(all)
+	return sortedJSON(all)
 }
 
 // toolsHash is the SHA-256 of the tools as an engine gets them; empty: there are none.

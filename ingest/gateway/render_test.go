@@ -19,7 +19,6 @@ import (
 func drifting() enginetest.Script {
 	var s enginetest.Script
 	s.Sampling.Drift = true
-	s.Template.DumpArguments = true // as engines do for most templates
 	return s
 }
 

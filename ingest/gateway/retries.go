@@ -160,7 +160,7 @@ func hashOf(api, path string, raw []byte) string {
 			put([]byte(m.Name))
 			value := m.Value.Raw()
 			if m.Value.Kind() == body.KindObject {
-				if sorted, err := canonical(value); err == nil {
+				if sorted, err := sortedJSON(value); err == nil {
 					value = sorted
 				}
 			}

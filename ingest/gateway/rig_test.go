@@ -33,16 +33,25 @@ type memory struct {
 	beginFails, putFails int
 	refuseBodies         bool
 	refuse               bool
-	// before is called ahead of each put.
-	before  func([]*trace.Trace)
-	changed chan struct{}
+	// before is called ahead of each put, and beforeBegin ahead of each announcement. What
+	// was announced although that failed is announced all the same.
+	before      func([]*trace.Trace)
+	beforeBegin func() error
+	// withdraws is how often announcements were taken back.
+	withdraws int
+	changed   chan struct{}
 }
 
 var errFull = errors.New("the disk is full")
 
 func newMemory() *memory { return &memory{seqs: map[string]int64{}, changed: make(chan struct{})} }
 
-func (m *memory) Begin(_ context.Context, intents []*trace.Intent) error {
+func (m *memory) Begin(_ context.Context, intents []*trace.Intent) (err error) {
+	if m.beforeBegin != nil {
+		if err = m.beforeBegin(); err != nil && !errors.Is(err, errTaken) {
+			return err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.beginFails > 0 {
@@ -54,6 +63,20 @@ func (m *memory) Begin(_ context.Context, intents []*trace.Intent) error {
 		n := m.seqs[i.RolloutID]
 		i.Seq = &n
 		m.intents = append(m.intents, i)
+	}
+	m.tell()
+	return err
+}
+
+// errTaken is the error of an announcement that became durable nevertheless.
+var errTaken = errors.New("no word from the disk")
+
+func (m *memory) Withdraw(_ context.Context, intents []*trace.Intent) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.withdraws++
+	for _, i := range intents {
+		m.intents = slices.DeleteFunc(m.intents, func(had *trace.Intent) bool { return had.TraceID == i.TraceID })
 	}
 	m.tell()
 	return nil

@@ -2,10 +2,30 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/labstack/echo/v4"
 
 	"icecore/ingest/gateway/turn"
 )
+
+// Register adds the routes. Those for what is not found take methods that Echo does not
+// know, and the paths of the APIs where a base URL lacks /gateway/{rollout_id}: clients
+// of a provider show no more of another's error than its status.
+func (g *Gateway) Register(e *echo.Echo) {
+	for _, path := range []string{"/gateway/:rollout_id", "/gateway/:rollout_id/*"} {
+		e.Any(path, g.handle)
+		e.RouteNotFound(path, g.handle)
+	}
+	for _, path := range []string{"/gateway", "/v1beta/*", "/v1alpha/*"} {
+		e.RouteNotFound(path, g.astray)
+	}
+	for _, path := range []string{"/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/models", "/models/*"} {
+		e.RouteNotFound(path, g.astray)
+		e.RouteNotFound("/v1"+path, g.astray)
+	}
+}
 
 // action is what a path asks for.
 type action int
@@ -43,9 +63,31 @@ const (
 const there = "POST chat/completions, responses, messages, messages/count_tokens, " +
 	"v1beta/models/{model}:generateContent, :streamGenerateContent, :countTokens, and GET models, v1beta/models"
 
+// partsOfPaths are no rollouts in a path: where one of them stands in a rollout's place,
+// the base URL lacks the rollout, and the calls of every such harness would go into one.
+var partsOfPaths = []string{"", ".", "..", "v1", "v1beta", "v1alpha", "chat", "completions", "responses", "messages", "models"}
+
+// baseURL is how the base URL of an API looks.
+func baseURL(api string) string {
+	if api == apiMessages || api == apiGenerate {
+		return "http://HOST:PORT/gateway/ROLLOUT"
+	}
+	return "http://HOST:PORT/gateway/ROLLOUT/v1"
+}
+
+// astray refuses calls whose base URL has no /gateway in it.
+func (g *Gateway) astray(c echo.Context) error {
+	v := &visit{w: c.Response(), r: c.Request()}
+	v.route = match(v.r.Method, v.r.URL.Path, v.r.Header)
+	v.provider = g.providers[v.route.api]
+	g.fail(v, refuse(http.StatusNotFound, turn.CodeNotFound, "there is nothing at this path: the base URL of this API is "+baseURL(v.route.api)+
+		", with the id of a rollout in place of ROLLOUT"))
+	return nil
+}
+
 // match finds the route of a path. Leading v1/ say nothing: harnesses differ in
 // whether they append it.
-func match(path string, h http.Header) route {
+func match(method, path string, h http.Header) route {
 	path = strings.Trim(path, "/")
 	if path == "v1" {
 		path = ""
@@ -53,6 +95,9 @@ func match(path string, h http.Header) route {
 	short := path
 	for strings.HasPrefix(short, "v1/") { // a base URL with v1 and a client that adds its own
 		short = strings.TrimPrefix(short, "v1/")
+	}
+	if alpha, is := strings.CutPrefix(short, "v1alpha/"); is { // Google's for what is new; the same here
+		short = "v1beta/" + alpha
 	}
 	switch short {
 	case "":
@@ -79,13 +124,15 @@ func match(path string, h http.Header) route {
 			return route{act: actNone, api: apiOf(short)}
 		}
 	}
-	// A model's name may hold a colon, so the last one parts it from the method.
-	if at := strings.LastIndexByte(name, ':'); at > 0 {
-		switch name[at+1:] {
-		case "generateContent", "streamGenerateContent":
-			return route{act: actSample, api: apiGenerate, path: generatePath(short)}
-		case "countTokens":
-			return route{act: actCount, api: apiGenerate, path: generatePath(short)}
+	// A model's name may hold a colon, so the last one parts it from the method. Nobody
+	// but Google posts to a model.
+	if at := strings.LastIndexByte(name, ':'); at >= 0 {
+		act := map[string]action{"generateContent": actSample, "streamGenerateContent": actSample, "countTokens": actCount}[name[at+1:]]
+		switch {
+		case act != actNone && at > 0:
+			return route{act: act, api: apiGenerate, path: generatePath(short)}
+		case act != actNone || method == http.MethodPost:
+			return route{act: actNone, api: apiGenerate}
 		}
 	}
 	if google {
@@ -122,9 +169,20 @@ func apiOf(path string) string {
 	return apiChat
 }
 
+// methods are those that a route takes; none: there is no such route.
+func (r route) methods() []string {
+	switch r.act {
+	case actBase, actModels, actModel:
+		return []string{http.MethodGet, http.MethodHead}
+	case actSample, actCount:
+		return []string{http.MethodPost}
+	case actNone, actCompact:
+	}
+	return nil
+}
+
 // checkMethod refuses what a route does not take. The error is a *turn.Fault.
 func (r route) checkMethod(method string) error {
-	wants := http.MethodPost
 	switch r.act {
 	case actNone:
 		return refuse(http.StatusNotFound, turn.CodeNotFound, "there is nothing at this path; there is "+there)
@@ -133,21 +191,22 @@ func (r route) checkMethod(method string) error {
 		// would make up could not be told from what the model said.
 		return refuse(http.StatusBadRequest, turn.CodeUnsupported, "responses/compact is not served: "+
 			"configure the provider under another name than OpenAI, so that the harness compacts by an ordinary call")
-	case actBase, actModels, actModel:
-		if method == http.MethodGet || method == http.MethodHead {
-			return nil
-		}
-		wants = "GET or HEAD"
-	case actSample, actCount:
-		if method == http.MethodPost {
-			return nil
-		}
+	case actBase, actModels, actModel, actSample, actCount:
 	}
-	return refuse(http.StatusMethodNotAllowed, turn.CodeInvalidRequest, "this path takes "+wants+", not "+method)
+	if slices.Contains(r.methods(), method) {
+		return nil
+	}
+	return refuse(http.StatusMethodNotAllowed, turn.CodeInvalidRequest, "this path takes "+strings.Join(r.methods(), " and ")+", not "+clip(method, 32))
 }
 
 // wantsWebSocket says that a harness wants to talk over a WebSocket. (Other upgrades, as
 // to HTTP/2, are offers that may be passed over.)
 func wantsWebSocket(h http.Header) bool {
-	return strings.EqualFold(h.Get("Upgrade"), "websocket")
+	for _, offer := range strings.Split(strings.Join(h.Values("Upgrade"), ","), ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(offer), "/") // a version may follow
+		if strings.EqualFold(name, "websocket") {
+			return true
+		}
+	}
+	return false
 }

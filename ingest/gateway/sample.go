@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"slices"
+	"time"
 
 	"icecore/ingest/gateway/engine"
 	"icecore/ingest/gateway/turn"
-	"icecore/trace"
 )
 
 // maxAttempts is how many engines one call tries.
@@ -44,35 +43,6 @@ func (c *call) attempt(ctx context.Context, out *feed, o *outcome) *turn.Fault {
 	return fault
 }
 
-// begin makes the intents durable. While they cannot be, the call waits, as long as the
-// harness does: a call that is not announced could be lost without a sign.
-func (c *call) begin(ctx context.Context, o *outcome) error {
-	started := c.started.UnixMicro()
-	for _, id := range c.ids {
-		o.intents = append(o.intents, &trace.Intent{TraceID: id, RolloutID: c.caller.rollout, StartedAt: &started})
-	}
-	defer c.g.metrics.beginTime(c.g.now())()
-	wait := newBackoff()
-	for {
-		// Whether it became durable must not hang on whether the harness stays: once
-		// tried, it is known.
-		err := c.g.capture.Begin(context.WithoutCancel(ctx), o.intents)
-		if err == nil {
-			o.begun = true
-			return nil
-		}
-		c.g.metrics.captureFailed("begin")
-		c.g.log.Warn("announce call failed; trying again", "rollout", c.caller.rollout, "err", err)
-		if errors.Is(err, ErrRefused) {
-			return &turn.Fault{Status: http.StatusInternalServerError, Code: turn.CodeStorage, Message: "the call cannot be announced to the store", Cause: err}
-		}
-		if !wait.sleep(ctx) {
-			return &turn.Fault{Status: http.StatusServiceUnavailable, Code: turn.CodeStorage, RetryAfter: storeAgain,
-				Message: "overloaded: the store takes nothing now; send this call again later", Cause: err}
-		}
-	}
-}
-
 // ask has engines tried, one after the other, until one has begun to answer; then it
 // reads that one to its end. nil: every choice came to its end.
 func (c *call) ask(ctx context.Context, e sampler, out *feed, o *outcome) *turn.Fault {
@@ -83,6 +53,7 @@ func (c *call) ask(ctx context.Context, e sampler, out *feed, o *outcome) *turn.
 		o.engine, o.kind = e.Name(), e.Kind()
 		c.planSplice(ctx, e, ec, &o.drift)
 		o.before = c.g.versionAt(ctx, e, c.model, versionAge)
+		flags := len(o.flags)
 		begun, fault := c.answer(ctx, e, ec, out, o)
 		if fault != nil && !begun && ec.PromptIDs != nil && fault.Code != turn.CodeEngineUnreachable && context.Cause(ctx) == nil {
 			// What continuity adds must not cost a call.
@@ -92,6 +63,7 @@ func (c *call) ask(ctx context.Context, e sampler, out *feed, o *outcome) *turn.
 			again.PromptIDs, again.TraceIDs = nil, append([]string{c.ids[0] + "-again"}, c.ids[1:]...)
 			ec = &again
 			o.drift.unsplice("refused")
+			o.flags = o.flags[:flags] // nor is what was odd about it of this call's answer
 			begun, fault = c.answer(ctx, e, ec, out, o)
 		}
 		if fault == nil {
@@ -115,7 +87,8 @@ func (c *call) ask(ctx context.Context, e sampler, out *feed, o *outcome) *turn.
 // answer reads one engine's answer. begun: it gave something, so no other engine may be
 // asked.
 func (c *call) answer(ctx context.Context, e sampler, ec *engine.Call, out *feed, o *outcome) (begun bool, fault *turn.Fault) {
-	o.sampled = nil
+	// Nothing of an attempt before stays: its answer is not the call's.
+	o.sampled, o.usage, o.rawRequest, o.rawResponse, o.firstToken = nil, turn.Usage{}, nil, nil, time.Time{}
 	stop := c.limitFirstByte()
 	defer stop()
 	s, err := e.Do(ctx, ec)

@@ -1,44 +1,63 @@
 package gateway
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"icecore/trace"
 )
 
 // secretHeaders carry credentials by their name. Further names that look like one are
 // taken out as well: see secretName.
 var secretHeaders = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Set-Cookie"}
 
-// secretName says whether a header's name says that it is a credential.
+// secretName says whether the name of a header or parameter says that it is a credential.
 func secretName(name string) bool {
-	if slices.ContainsFunc(secretHeaders, func(s string) bool { return strings.EqualFold(s, name) }) {
-		return true
-	}
-	low := strings.ToLower(name)
-	for _, word := range []string{"secret", "token", "password", "credential", "api-key", "apikey", "auth"} {
+	low := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
+	for _, word := range []string{"secret", "token", "password", "credential", "apikey", "accesskey", "auth", "cookie"} {
 		if strings.Contains(low, word) {
 			return true
 		}
 	}
-	return false
+	return low == "key"
+}
+
+// looksSecret finds credentials by their look, wherever they stand.
+var looksSecret = regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}` +
+	`|\bick_[\w-]+|\bsk[-_][\w-]{6,}|\b[pr]k_(?:live|test)_\w+|\b(?:gh[oprsu]|github_pat|glpat|xox[a-z])[-_][\w-]{6,}|\b(?:hf|npm|gsk|xai)[-_]\w{20,}` +
+	`|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{20,}|\bya29\.[\w-]{6,}` +
+	`|\beyJ[\w-]{6,}\.[\w-]+` +
+	`|://[^/\s:@]*:[^/\s@]+@`)
+
+// ourKey is a key that was minted here, within what a client made of it.
+var ourKey = regexp.MustCompile(`(?:^|[\s"':;,=])(ick_[^\s"':;,@]*)`)
+
+// keyIn gives the key of ours in a credential: alone, behind a scheme, quoted, or in
+// the user or password of Basic; empty: there is none.
+func keyIn(credential string) string {
+	if scheme, rest, two := strings.Cut(strings.TrimSpace(credential), " "); two && strings.EqualFold(scheme, "basic") {
+		if plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
+			credential = string(plain)
+		}
+	}
+	if m := ourKey.FindStringSubmatch(credential); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // credentials takes every credential out of a request: what is left is safe to hand on
 // and to keep. minted is the key of ours among them, if there is one.
 func credentials(h http.Header, q url.Values) (clean http.Header, query url.Values, minted string) {
-	clean = make(http.Header, len(h))
 	found := func(values []string) {
 		for _, v := range values {
-			if scheme, rest, two := strings.Cut(v, " "); two && strings.EqualFold(scheme, "bearer") {
-				v = strings.TrimSpace(rest)
-			}
-			if minted == "" && strings.HasPrefix(v, trace.KeyPrefix) {
-				minted = v
+			if minted == "" {
+				minted = keyIn(v)
 			}
 		}
 	}
@@ -46,27 +65,63 @@ func credentials(h http.Header, q url.Values) (clean http.Header, query url.Valu
 	for _, name := range secretHeaders {
 		found(h.Values(name))
 	}
-	for name, values := range h {
-		if !secretName(name) {
-			clean[name] = values
+	take := func(from map[string][]string) map[string][]string {
+		left := make(map[string][]string, len(from))
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			switch values := from[name]; {
+			case secretName(name):
+				found(values)
+			case slices.ContainsFunc(values, looksSecret.MatchString):
+			case name != codexHeader && slices.ContainsFunc(values, structured):
+			default:
+				left[name] = values
+			}
 		}
+		return left
 	}
-	query = make(url.Values, len(q))
-	for name, values := range q {
-		if name == "key" || secretName(name) {
-			found(values)
-			continue
-		}
-		query[name] = values
+	clean, query = take(h), take(q)
+	if text := clean.Get(codexHeader); text != "" {
+		clean.Set(codexHeader, codexOf(text))
 	}
 	return clean, query, minted
+}
+
+// structured says that a value is JSON. No harness but Codex says who it is in JSON, and
+// its escapes could hide what it holds.
+func structured(value string) bool {
+	value = strings.TrimSpace(value)
+	return strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[")
+}
+
+const codexHeader = "X-Codex-Turn-Metadata"
+
+// codexMembers are those of Codex's header that are kept. Whatever else is in it may be
+// anything.
+var codexMembers = []string{"session_id", "thread_id", "parent_thread_id", "request_kind", "turn_id", "window_number", "thread_source", "subagent_kind"}
+
+// codexOf gives of Codex's header the members that are known, and words.
+func codexOf(text string) string {
+	var all map[string]any
+	if json.Unmarshal([]byte(text), &all) != nil {
+		return ""
+	}
+	maps.DeleteFunc(all, func(name string, value any) bool {
+		word, isText := value.(string)
+		_, isNumber := value.(float64)
+		return !slices.Contains(codexMembers, name) || !isText && !isNumber || looksSecret.MatchString(word)
+	})
+	out, err := sortedJSON(all)
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return string(out)
 }
 
 // keptHeaders are those that a trace's metadata repeats: they tell who called.
 var keptHeaders = []string{
 	"User-Agent", "Originator", "X-App", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
 	"X-Claude-Code-Session-Id", "X-Claude-Code-Agent-Id", "X-Claude-Code-Parent-Agent-Id",
-	"Session-Id", "Thread-Id", "X-Codex-Turn-Metadata", "X-Codex-Parent-Thread-Id", "X-Openai-Subagent", "X-Client-Request-Id",
+	"Session-Id", "Thread-Id", codexHeader, "X-Codex-Parent-Thread-Id", "X-Openai-Subagent", "X-Client-Request-Id",
 	"X-Session-Id", "X-Parent-Session-Id", "X-Stainless-Retry-Count", "X-Stainless-Lang", "X-Stainless-Package-Version",
 }
 

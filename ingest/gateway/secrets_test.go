@@ -1,11 +1,16 @@
 package gateway
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"icecore/enginetest"
@@ -73,4 +78,97 @@ func TestKeptHeaders(t *testing.T) {
 	got := r.store.wait(t, 1)[0]
 	require.Equal(t, map[string]any{"x-session-id": "s-1", "user-agent": "QwenCode/0.15.10"}, meta(t, got)["headers"])
 	require.Equal(t, "s-1", meta(t, got)["session"])
+}
+
+// A canary in every header, parameter, and member of a header's JSON is nowhere: what
+// looks like a credential in none at all, other words only in those that tell who calls.
+func TestCanariesAreNowhere(t *testing.T) {
+	t.Parallel()
+	const word, basic = "canary-4711", "Y2FuYXJ5OmNhbmFyeS00NzEx" // canary:canary-4711
+	odd := []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Api_Key", "X_Api_Key", "X-Goog-Api-Key", "Cookie", "Set-Cookie", "X-Auth",
+		"X-Amz-Security-Token", "Cf-Access-Client-Secret", "X-My-Password", "Key", "X-Unknown", "X-Forwarded-For", "Referer", "Accept", "Traceparent", "Baggage", "X-Session-Token"}
+	ours := []string{"Icecore-Harness", "Icecore-Thread", "Icecore-Parent-Thread", "Icecore-Kind", "Icecore-Policy-Version"}
+	all := slices.Concat(odd, ours, keptHeaders)
+	codex := func(value string) string {
+		return fmt.Sprintf(`{"session_id":"s-1","api_key":%q,"window_number":2,"nested":{"a":[%q]},"turn_id":[%q]}`, value, value, value)
+	}
+	type plant struct {
+		value string
+		in    []string
+	}
+	var plants []plant
+	for _, secret := range []string{"sk-" + word, "ick_" + word, "Bearer " + word, "Basic " + basic, "x/1.0 (sk-" + word + ")", "ghp_" + word, "https://u:" + word + "@h/",
+		"eyJhbGciOiJI." + word} {
+		plants = append(plants, plant{secret, all}, plant{codex(secret), []string{codexHeader}},
+			plant{`{"session_id":"` + secret + `"}`, []string{codexHeader}}, plant{fmt.Sprintf(`{"session_id":"\u%04x%s"}`, secret[0], secret[1:]), []string{codexHeader}})
+	}
+	plants = append(plants, plant{word, odd}, plant{codex(word), []string{codexHeader}}, plant{`{"a":"` + word + `"}`, keptHeaders}, plant{`["` + word + `"]`, keptHeaders})
+	for _, mode := range []string{settings.BodiesHarness, settings.BodiesNone} {
+		r := newRig(t, "vllm", says("nothing to see"), func(o *Options, _ *fixed, _ *memory) { o.Settings.Bodies = mode })
+		answers := ""
+		for _, p := range plants {
+			for _, name := range p.in {
+				_, text, _ := r.post("r/v1/chat/completions", hello+`}`, name, p.value)
+				answers += text
+			}
+		}
+		for _, name := range []string{"key", "api_key", "apikey", "api-key", "access_token", "token", "x", "alt", "beta"} {
+			_, text, _ := r.post("r/v1beta/models/policy:generateContent?"+name+"=sk-"+word, bodies[3].whole)
+			answers += text
+		}
+		answers += r.log.String()
+		for _, one := range r.store.all() {
+			raw, err := json.Marshal(one)
+			require.NoError(t, err)
+			answers += string(raw) + string(one.Metadata) + string(one.RequestBody) + string(one.ResponseBody) + one.Error
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(r.gateway.Collectors()...)
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		answers += fmt.Sprint(families)
+		for _, entry := range r.engine.Ledger() {
+			answers += fmt.Sprint(entry.Header) + string(entry.Body)
+		}
+		for _, found := range []string{word, basic} {
+			at := strings.Index(answers, found)
+			require.Negative(t, at, "%.300q", answers[max(0, at-200):])
+		}
+		require.Greater(t, len(r.store.all()), 200)
+	}
+}
+
+// A key of ours is seen wherever clients put keys, in whatever they make of it.
+func TestKeysAreSeen(t *testing.T) {
+	t.Parallel()
+	const key = "ick_one"
+	r := newFakeRig(t, &fakeEngine{pieces: []string{"x"}}, func(o *Options, f *fixed, _ *memory) {
+		f.keys[key], o.Settings.Callers = "r-1", settings.CallersKey
+	})
+	n := 0
+	seen := func(query, name, value string) {
+		t.Helper()
+		var headers []string
+		if name != "" {
+			headers = []string{name, value}
+		}
+		status, text, _ := r.post("-/v1/chat/completions"+query, hello+`}`, headers...)
+		require.Equal(t, http.StatusOK, status, "%s %s: %s %s", query, name, value, text)
+		n++
+	}
+	for _, name := range []string{"X-Api-Key", "Api-Key", "api_key", "X_API_KEY", "X-Goog-Api-Key", "Authorization", "Proxy-Authorization", "X-Auth-Token"} {
+		for _, value := range []string{key, `"` + key + `"`, "'" + key + "'", "Bearer " + key, "bearer  " + key, `Bearer "` + key + `"`, "Token " + key, "token=" + key, "ApiKey " + key,
+			"Basic " + key, "Basic " + base64.StdEncoding.EncodeToString([]byte(key+":")), "basic " + base64.StdEncoding.EncodeToString([]byte("user:"+key))} {
+			seen("", name, value)
+		}
+	}
+	for _, name := range []string{"key", "api_key", "api-key", "apikey", "access_token", "token"} {
+		seen("?"+name+"="+key, "", "")
+		seen("?alt=sse&"+name+"=%22"+key+"%22", "", "")
+	}
+	require.Len(t, r.store.wait(t, n), n)
+	for _, value := range []string{"ick_two", "ick_one.x", "ick_", `"ick_two"`, "tick_one", "sk-ick_one", "Basic " + base64.StdEncoding.EncodeToString([]byte("user:pass"))} {
+		status, _, _ := r.post("-/v1/chat/completions", hello+`}`, "Authorization", value)
+		require.Equal(t, http.StatusUnauthorized, status, value)
+	}
 }

@@ -33,7 +33,7 @@ func (g *Gateway) admit(v *visit) (*call, error) {
 	}
 	c.requested = r.Model
 	if c.model, c.options = g.resolve(r.Model); c.options == nil {
-		return nil, refuse(http.StatusNotFound, turn.CodeUnknownModel, fmt.Sprintf("there is no model %q here: GET models lists those that there are", clip(r.Model, 128)))
+		return nil, g.noModel(r.Model)
 	}
 	if c.agent, err = agentOf(v.incoming.Header, r); err != nil {
 		return nil, err
@@ -65,11 +65,12 @@ func (g *Gateway) resolve(model string) (string, *settings.Model) {
 }
 
 // serve answers one call and stores what it left. A returned error was not answered.
-func (g *Gateway) serve(v *visit, s *slot) error {
+func (g *Gateway) serve(v *visit, s *slot, held *share) error {
 	c, err := g.admit(v)
 	if err != nil {
 		return err
 	}
+	held.shrink(waiting)
 	// The call's own life: it ends for causes of ours, never because a context did.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(v.r.Context()))
 	c.cancel = cancel
@@ -92,11 +93,17 @@ func (g *Gateway) serve(v *visit, s *slot) error {
 	_ = g.safely(c.ids[0], func() { mine = g.link(c, v) })
 	o := d.deliver(v.r.Context())
 	closing, status := d.close(o, context.Cause(ctx))
-	broke := true
-	defer func() { g.recents.end(c.caller.rollout, mine, fateFor(o, status, broke)) }()
+	broke, durable, gone := true, false, false
+	defer func() {
+		g.recents.end(c.caller.rollout, mine, fateFor(o, status, broke))
+		if durable && status == trace.StatusOK && (gone || d.o.broken != nil) {
+			g.undelivered(c)
+		}
+	}()
 	_ = g.safely(c.ids[0], func() { g.ended(c, o, status) })
-	stored := g.store(c, o, status, closing, s)
+	stored := g.store(c, o, status, closing, s, held)
 	lost := d.awaitStored(v.r.Context(), stored, closing.beat)
+	durable, gone = o.begun && lost == nil, v.r.Context().Err() != nil
 	err = d.finish(closing, status, lost)
 	// A harness that left while the trace was stored has no answer: what it sends next
 	// is that call again.
@@ -128,14 +135,22 @@ func fateFor(o *outcome, s trace.Status, broke bool) fate {
 // ended counts a call, and tells of one that did not end well.
 func (g *Gateway) ended(c *call, o *outcome, status trace.Status) {
 	if !o.begun {
-		g.metrics.refused(c.provider.API(), o.fault.Code)
-	} else {
-		g.metrics.call(c, o, status)
+		// Nothing names its id: there will be no trace of it.
+		g.refused(c.provider.API(), c.caller.rollout, c.headers["x-client-request-id"], o.fault)
+		return
 	}
+	g.metrics.call(c, o, status)
 	if status != trace.StatusOK {
 		g.log.Info("gateway: call did not end well", "trace", c.ids[0], "rollout", c.caller.rollout, "api", c.provider.API(), "model", c.model,
 			"engine", o.engine, "status", status, "err", o.fault)
 	}
+}
+
+// undelivered tells of an answer whose trace was stored as ok before it showed that
+// nobody reads it. A trace does not change any more, so it cannot say so itself.
+func (g *Gateway) undelivered(c *call) {
+	g.metrics.undelivered.Inc()
+	g.log.Info("gateway: answer not delivered; its trace was stored as ok", "trace", c.ids[0], "rollout", c.caller.rollout, "api", c.provider.API())
 }
 
 // contentType is that of a stream.
@@ -148,7 +163,7 @@ func contentType(r *turn.Request) string {
 
 // store begins to store the call's traces and gives how that ended. It goes on when the
 // harness leaves and when the handler does; the call counts as open until it is done.
-func (g *Gateway) store(c *call, o *outcome, status trace.Status, cl closing, s *slot) <-chan error {
+func (g *Gateway) store(c *call, o *outcome, status trace.Status, cl closing, s *slot, held *share) <-chan error {
 	stored := make(chan error, 1)
 	if !o.begun {
 		stored <- nil
@@ -159,7 +174,9 @@ func (g *Gateway) store(c *call, o *outcome, status trace.Status, cl closing, s 
 		traces = c.bare(o)
 	}
 	s.kept = true
+	held.use()
 	go func() {
+		defer held.drop()
 		var err error
 		if wrong := g.safely(c.ids[0], func() { err = g.keep(g.life, traces) }); wrong != nil {
 			err = wrong

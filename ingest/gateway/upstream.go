@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"time"
 
 	"icecore/ingest/gateway/engine"
@@ -40,6 +43,18 @@ type answer interface {
 }
 
 type enginePool struct{ *engine.Pool }
+
+// noModel is the fault of a name that nothing here has. While the names are the engines'
+// own and one of them was never reached, that cannot be said for good.
+func (g *Gateway) noModel(name string) error {
+	if len(g.settings.Models) == 0 {
+		var f *turn.Fault
+		if _, err := g.engines.Pick(name, ""); errors.As(err, &f) && f.Code == turn.CodeEngineUnreachable {
+			return f
+		}
+	}
+	return refuse(http.StatusNotFound, turn.CodeUnknownModel, fmt.Sprintf("there is no model %q here: GET models lists those that there are", clip(name, 128)))
+}
 
 // Pick implements engines.
 func (p enginePool) Pick(model, affinity string, exclude ...string) (sampler, error) {

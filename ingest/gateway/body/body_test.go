@@ -15,6 +15,14 @@ import (
 	"icecore/ingest/gateway/turn"
 )
 
+// Some clients of Windows begin their JSON with a byte order mark.
+func TestRead_PassesOverAByteOrderMark(t *testing.T) {
+	t.Parallel()
+	f, err := body.Read([]byte("\ufeff{\"a\":1}"))
+	require.NoError(t, err)
+	require.True(t, f.Has("a"))
+}
+
 func TestRead_RefusesWithPlace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ raw, field, says string }{
@@ -41,7 +49,8 @@ func TestRead_RefusesWithPlace(t *testing.T) {
 		"half a unicode escape":  {`{"a":"\u12G4"}`, "a", "an escape that is none"},
 		"string without end":     {`{"a":"b`, "a", "a string without end"},
 		"string ends in a slash": {`{"a":"b\`, "a", "an escape that is none"},
-		"byte order mark":        {"\ufeff{}", "", "not JSON at byte 0"},
+		"two byte order marks":   {"\ufeff\ufeff{}", "", "not JSON at byte 0"},
+		"a mark inside":          {"{\"a\":\ufeff1}", "a", "not JSON at byte 5"},
 		"no colon":               {`{"a" 1}`, "a", "a colon is missing"},
 		"comment":                {`{/**/}`, "", "name must be a string"},
 	} {

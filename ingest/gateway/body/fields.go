@@ -1,8 +1,10 @@
 package body
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"icecore/ingest/gateway/turn"
@@ -20,8 +22,11 @@ type Member struct {
 	Value Value
 }
 
-// Read checks the whole of raw, which must be one object, and gives its members.
-func Read(raw []byte) (Fields, error) { return Object(raw, "") }
+// Read checks the whole of raw, which must be one object, and gives its members. A byte
+// order mark before it is passed over.
+func Read(raw []byte) (Fields, error) {
+	return Object(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf")), "")
+}
 
 // Object is Read for JSON that is found elsewhere than in a checked body, at path.
 func Object(raw []byte, path string) (Fields, error) {
@@ -73,6 +78,20 @@ next:
 		rest[m.Name] = m.Value.raw
 	}
 	return rest
+}
+
+// hints are members, of any object, that steer a provider's cache and are no content:
+// that an engine does not get them changes nothing that it sees.
+var hints = []string{"cache_control"}
+
+// Drop lists in r the members that are not null and not among the names: nothing reads
+// them, so the engine does not see them.
+func (f Fields) Drop(r *turn.Request, known ...string) {
+	for _, m := range f.members {
+		if !m.Value.Absent() && !slices.Contains(known, m.Name) && !slices.Contains(hints, m.Name) {
+			r.Dropped(m.Value.Path(), "engines have no place for it")
+		}
+	}
 }
 
 // Path names the object's place in the body; empty: it is the body.

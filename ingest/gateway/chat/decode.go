@@ -86,6 +86,7 @@ func frame(r *turn.Request, f body.Fields) error {
 			return err
 		}
 		r.IncludeUsage = r.Stream && usage
+		o.Drop(r, "include_usage", "include_obfuscation")
 	}
 	n, err := f.Get("n").Int()
 	if err != nil {
@@ -97,12 +98,17 @@ func frame(r *turn.Request, f body.Fields) error {
 		}
 		r.N = int(*n)
 	}
-	r.MaxTokens, err = openai.MaxTokens(f.Get("max_completion_tokens"))
-	if err == nil && r.MaxTokens == nil {
-		r.MaxTokens, err = openai.MaxTokens(f.Get("max_tokens"))
-	}
-	if err != nil {
+	if r.MaxTokens, err = openai.MaxTokens(f.Get("max_completion_tokens")); err != nil {
 		return err
+	}
+	older, err := openai.MaxTokens(f.Get("max_tokens"))
+	switch {
+	case r.MaxTokens == nil && err != nil:
+		return err
+	case r.MaxTokens == nil:
+		r.MaxTokens = older
+	case err != nil || older != nil && *older != *r.MaxTokens:
+		r.Dropped("max_tokens", "max_completion_tokens counts")
 	}
 	r.Session.ID, err = f.Get("prompt_cache_key").String()
 	return err
@@ -156,6 +162,7 @@ func tools(r *turn.Request, f body.Fields) error {
 			if err != nil {
 				return err
 			}
+			t.Drop(r, "type", "function")
 			tool.Extra = inner.Rest("name", "description", "parameters", "strict")
 			if named[tool.Name] {
 				return inner.Get("name").Invalid("another tool has this name")

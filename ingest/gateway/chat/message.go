@@ -19,7 +19,7 @@ func messages(r *turn.Request, f body.Fields) error {
 		return f.Get("messages").Invalid("at least one message is required")
 	}
 	for _, one := range list {
-		m, err := message(one)
+		m, err := message(r, one)
 		if err != nil {
 			return err
 		}
@@ -28,7 +28,7 @@ func messages(r *turn.Request, f body.Fields) error {
 	return nil
 }
 
-func message(v body.Value) (turn.Message, error) {
+func message(r *turn.Request, v body.Value) (turn.Message, error) {
 	var m turn.Message
 	f, err := v.Fields()
 	if err != nil {
@@ -40,7 +40,7 @@ func message(v body.Value) (turn.Message, error) {
 	if m.Name, err = f.Get("name").String(); err != nil {
 		return m, err
 	}
-	if err := content(&m, f.Get("content")); err != nil {
+	if err := content(r, &m, f.Get("content")); err != nil {
 		return m, err
 	}
 	known := []string{"role", "content", "name"}
@@ -55,7 +55,7 @@ func message(v body.Value) (turn.Message, error) {
 		}
 		known = append(known, "tool_call_id")
 	case turn.RoleAssistant:
-		if err := assistant(&m, f); err != nil {
+		if err := assistant(r, &m, f); err != nil {
 			return m, err
 		}
 		known = append(append(known, "tool_calls", "refusal", "function_call", "audio"), thoughts...)
@@ -70,7 +70,7 @@ func message(v body.Value) (turn.Message, error) {
 }
 
 // assistant reads what only the model's own turns have.
-func assistant(m *turn.Message, f body.Fields) error {
+func assistant(r *turn.Request, m *turn.Message, f body.Fields) error {
 	if old := f.Get("function_call"); !old.Absent() {
 		return turn.Unsupported(old.Path(), old.Path()+": calls of functions before tools are not taken; use tool_calls")
 	}
@@ -86,23 +86,30 @@ func assistant(m *turn.Message, f body.Fields) error {
 		if err != nil {
 			return err
 		}
-		if m.Reasoning == nil || *m.Reasoning == "" {
+		switch {
+		case m.Reasoning == nil || *m.Reasoning == "":
 			m.Reasoning = &text
+		case text != "" && text != *m.Reasoning:
+			r.Dropped(v.Path(), "the message has its thinking under another name too, and it differs")
 		}
 	}
 	refusal, err := f.Get("refusal").String()
 	if err != nil {
 		return err
 	}
-	if refusal != "" && len(m.Content) == 0 {
+	switch {
+	case refusal == "":
+	case len(m.Content) == 0:
 		m.Content, m.Null = turn.TextOf(refusal), false // the model said it as any text
+	default:
+		r.Dropped(f.Get("refusal").Path(), "the message has a content beside it")
 	}
 	list, err := f.Get("tool_calls").Array()
 	if err != nil {
 		return err
 	}
 	for _, one := range list {
-		c, err := call(one)
+		c, err := call(r, one)
 		if err != nil {
 			return err
 		}
@@ -111,7 +118,7 @@ func assistant(m *turn.Message, f body.Fields) error {
 	return nil
 }
 
-func call(v body.Value) (turn.Call, error) {
+func call(r *turn.Request, v body.Value) (turn.Call, error) {
 	var c turn.Call
 	f, err := v.Fields()
 	if err != nil {
@@ -134,6 +141,8 @@ func call(v body.Value) (turn.Call, error) {
 	if c.Name, err = function.Get("name").NeedString(); err != nil {
 		return c, err
 	}
+	f.Drop(r, "id", "type", "function", "index") // the last is of a stream's deltas
+	function.Drop(r, "name", "arguments")
 	if arguments := function.Get("arguments"); arguments.Kind() == body.KindObject {
 		c.Arguments = string(arguments.Raw()) // some clients parse and never write again
 	} else if c.Arguments, err = arguments.String(); err != nil {
@@ -143,7 +152,7 @@ func call(v body.Value) (turn.Call, error) {
 }
 
 // content reads text, or parts, as they came.
-func content(m *turn.Message, v body.Value) error {
+func content(r *turn.Request, m *turn.Message, v body.Value) error {
 	switch v.Kind() {
 	case body.KindAbsent:
 		m.Null = true
@@ -164,7 +173,7 @@ func content(m *turn.Message, v body.Value) error {
 	}
 	m.AsArray = true
 	for _, one := range list {
-		p, err := part(one)
+		p, err := part(r, one)
 		if err != nil {
 			return err
 		}
@@ -173,7 +182,7 @@ func content(m *turn.Message, v body.Value) error {
 	return nil
 }
 
-func part(v body.Value) (turn.Part, error) {
+func part(r *turn.Request, v body.Value) (turn.Part, error) {
 	f, err := v.Fields()
 	if err != nil {
 		return turn.Part{}, err
@@ -188,6 +197,7 @@ func part(v body.Value) (turn.Part, error) {
 		if !text.Given() {
 			return turn.Part{}, text.Invalid("is required")
 		}
+		f.Drop(r, "type", kind)
 		s, err := text.String()
 		return turn.Part{Text: s}, err
 	case kind == "file":

@@ -27,13 +27,13 @@ func thinking(r *turn.Request, f body.Fields) error {
 	// It hides the thinking from the harness. The engine is never told: some leave
 	// out ids with it.
 	r.Reasoning.Hidden = shown != nil && !*shown
-	if err := reasoning(&r.Reasoning, f.Get("reasoning")); err != nil {
+	if err := reasoning(r, f.Get("reasoning")); err != nil {
 		return err
 	}
-	return typed(&r.Reasoning, f.Get("thinking"))
+	return typed(r, f.Get("thinking"))
 }
 
-func reasoning(to *turn.Reasoning, v body.Value) error {
+func reasoning(r *turn.Request, v body.Value) error {
 	if v.Absent() {
 		return nil
 	}
@@ -41,6 +41,8 @@ func reasoning(to *turn.Reasoning, v body.Value) error {
 	if err != nil {
 		return err
 	}
+	f.Drop(r, "effort", "max_tokens", "enabled", "exclude", "summary") // the last is of what is shown
+	to := &r.Reasoning
 	effort, err := f.Get("effort").String()
 	if err != nil {
 		return err
@@ -61,7 +63,8 @@ func reasoning(to *turn.Reasoning, v body.Value) error {
 	return err
 }
 
-func typed(to *turn.Reasoning, v body.Value) error {
+func typed(r *turn.Request, v body.Value) error {
+	to := &r.Reasoning
 	if v.Kind() == body.KindBool {
 		return override(&to.Enabled, v.Bool)
 	}
@@ -72,6 +75,7 @@ func typed(to *turn.Reasoning, v body.Value) error {
 	if err != nil {
 		return err
 	}
+	f.Drop(r, "type", "budget_tokens")
 	kind, err := f.Get("type").String()
 	if err != nil {
 		return err

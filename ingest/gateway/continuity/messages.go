@@ -58,7 +58,7 @@ func (w writer) message(m *turn.Message) {
 	for _, p := range content {
 		if p.Raw != nil {
 			w.count(1)
-			w.text(string(canonical(p.Raw)))
+			w.text(string(asCompared(p.Raw)))
 			continue
 		}
 		w.count(0)
@@ -73,7 +73,7 @@ func (w writer) message(m *turn.Message) {
 	for _, c := range m.Calls {
 		w.text(c.ID)
 		w.text(c.Name)
-		w.text(string(canonical(json.RawMessage(c.Arguments))))
+		w.text(string(asCompared(json.RawMessage(c.Arguments))))
 	}
 	w.text(m.CallID)
 	w.text(m.Name)
@@ -85,13 +85,14 @@ func (w writer) message(m *turn.Message) {
 	w.count(len(names))
 	for _, name := range names {
 		w.text(name)
-		w.text(string(canonical(m.Extra[name])))
+		w.text(string(asCompared(m.Extra[name])))
 	}
 }
 
-// canonical rewrites JSON without white space and with one form of escapes. Keys stay
-// in their order, numbers as they are written. What is no JSON stays as it is.
-func canonical(raw json.RawMessage) []byte {
+// asCompared gives JSON as it is compared: without white space and with one form of
+// escapes. Keys stay in their order, numbers as they are written. What is no JSON stays
+// as it is.
+func asCompared(raw json.RawMessage) []byte {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var out []byte

@@ -82,11 +82,17 @@ func (w *writer) ids(name string, ids []int32) {
 	w.b = append(w.b, ']')
 }
 
-// messages writes the history and the tools.
-func (w *writer) messages(c *Call) {
+// messages writes the history and the tools. Where the thinking stands differs: SGLang
+// knows reasoning_content; vLLM's templates get reasoning, and the other name is lost
+// without a word, in some versions by chat too, in the newest by /tokenize alone.
+func (w *writer) messages(c *Call, kind string) {
 	field := c.Reasoning
-	if field == "" {
-		field = turn.ReasoningContent // vLLM takes both, SGLang this one
+	switch {
+	case field != "":
+	case kind == KindVLLM:
+		field = turn.ReasoningPlain
+	default:
+		field = turn.ReasoningContent
 	}
 	w.name("messages")
 	w.b = append(w.b, '[')
@@ -154,7 +160,7 @@ func chatBody(c *Call, p *plan) ([]byte, error) {
 	var w writer
 	r := c.Request
 	w.put("model", c.Model)
-	w.messages(c)
+	w.messages(c, p.kind)
 	choice, err := r.Choice.JSON()
 	if err != nil {
 		w.err = fmt.Errorf("write tool_choice: %w", err)

@@ -65,11 +65,14 @@ type usage struct {
 	raw   []byte
 }
 
+// mark is the byte order mark with which some servers begin.
+var mark = []byte("\xef\xbb\xbf")
+
 // decode reads one JSON text. What is there and not understood is passed over.
 func (c *chunk) decode(data []byte) error {
 	c.reset()
 	s := &c.scan
-	s.b, s.i, s.err = data, 0, nil
+	s.b, s.i, s.err = bytes.TrimPrefix(data, mark), 0, nil
 	if s.peek() != '{' {
 		return errJSON
 	}
@@ -199,6 +202,6 @@ func (c *choice) readStop(s *scan) {
 	case 'n', 't', 'f', '{', '[':
 		s.skip()
 	default:
-		c.stop = string(bytes.Clone(s.raw()))
+		c.stop = string(s.raw())
 	}
 }

@@ -56,15 +56,34 @@ func (e *Engine) send(ctx context.Context, method, path string, body []byte, id 
 	return answer, nil
 }
 
+// parcel is a request's body that is let go once it is sent: net/http holds the request
+// until its answer is read to the end, and that may take an hour.
+type parcel struct{ left []byte }
+
+func (p *parcel) Read(b []byte) (int, error) {
+	n := copy(b, p.left)
+	if p.left = p.left[n:]; len(p.left) > 0 {
+		return n, nil
+	}
+	p.left = nil
+	return n, io.EOF
+}
+
+// Close leaves the bytes to a reader that has not ended: it may be another goroutine's.
+func (p *parcel) Close() error { return nil }
+
 func (e *Engine) once(ctx context.Context, with *http.Client, method, path string, body []byte, id string) (*http.Response, bool, error) {
 	var reused, begun atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:              func(i httptrace.GotConnInfo) { reused.Store(i.Reused) },
 		GotFirstResponseByte: func() { begun.Store(true) },
 	})
-	r, err := http.NewRequestWithContext(ctx, method, e.base+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, e.base+path, http.NoBody)
 	if err != nil {
 		return nil, false, fmt.Errorf("make request: %w", err)
+	}
+	if len(body) > 0 {
+		r.Body, r.ContentLength = &parcel{left: body}, int64(len(body))
 	}
 	r.Header.Set("User-Agent", "icecore")
 	if body != nil {
@@ -137,6 +156,7 @@ func (e *Engine) small(ctx context.Context, method, path string, body []byte, mo
 	}
 	defer func() { _ = answer.Body.Close() }()
 	data, err = io.ReadAll(io.LimitReader(answer.Body, most+1))
+	data = bytes.TrimPrefix(data, mark)
 	switch {
 	case err != nil:
 		return nil, answer.StatusCode, e.unsent(ctx, fmt.Errorf("read answer of %s: %w", path, err))

@@ -72,7 +72,9 @@ func (s *Stream) open() error {
 		if err != nil {
 			return err
 		}
-		s.request = body
+		if s.call.KeepRaw {
+			s.request = body
+		}
 		answer, err := e.send(s.run, http.MethodPost, s.plan.path(), body, s.id())
 		if err != nil {
 			s.over.Store(ended(s.run) == nil)
@@ -172,7 +174,7 @@ func (s *Stream) begin(answer *http.Response) {
 	s.source.from = answer.Body
 	s.source.left = s.engine.pool.o.MaxAnswerBytes
 	if name := s.engine.cfg.VersionHeader; name != "" {
-		if v := answer.Header.Get(name); v != "" {
+		if v := clip(answer.Header.Get(name), maxWord); v != "" {
 			s.told, s.toldFirst = v, true
 			s.engine.toldVersion(v)
 		}

@@ -107,7 +107,7 @@ type Call struct {
 	// ReasoningParser and ToolParser name parsers of package parser, for endpoints that
 	// take ids and parse nothing.
 	ReasoningParser, ToolParser string
-	// KeepRaw keeps the engine's answer as it came.
+	// KeepRaw keeps the request as it was sent, and the engine's answer as it came.
 	KeepRaw bool
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"html"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"icecore/ingest/gateway/turn"
 )
@@ -74,7 +76,8 @@ func (e *Engine) event(f *engineFault) *turn.Fault {
 
 // refused makes a fault of an answer that is no 2xx.
 func (e *Engine) refused(status int, header http.Header, body []byte) *turn.Fault {
-	told := e.clean(toldIn(body))
+	// Before it is read as well: inside a raw piece of JSON its end may be cut off.
+	told := e.clean(toldIn(e.redact(bytes.TrimPrefix(body, mark))))
 	says := told
 	if says == "" {
 		says = "it gave no reason"
@@ -171,16 +174,44 @@ func toldIn(body []byte) string {
 // clean makes an engine's words fit to be told: short, printable, and without the
 // credential, which some servers echo.
 func (e *Engine) clean(t string) string {
-	for _, secret := range e.secrets {
-		t = strings.ReplaceAll(t, secret, "[credential]")
-	}
+	t = string(e.redact([]byte(t)))
 	t = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(t, "\uFFFD"), func(r rune) bool {
 		return unicode.IsControl(r) || unicode.IsSpace(r)
 	}), " ")
-	if len(t) > maxMessage {
-		t = strings.ToValidUTF8(t[:maxMessage], "") + "…"
+	return clip(t, maxMessage)
+}
+
+// redact takes the credential out, however JSON or a URL may write it.
+func (e *Engine) redact(t []byte) []byte {
+	for _, secret := range e.secrets {
+		t = secret.ReplaceAllLiteral(t, []byte("[credential]"))
 	}
 	return t
+}
+
+// spelt finds a secret in text: each of its characters as it is, or escaped, also more
+// than once.
+func spelt(secret string) *regexp.Regexp {
+	var p strings.Builder
+	for _, r := range secret {
+		p.WriteString(`(?:\\*` + regexp.QuoteMeta(string(r)))
+		if r < utf8.RuneSelf { // a credential has no others in a header
+			fmt.Fprintf(&p, `|\\+u(?i:%04x)|%%(?i:%02x)`, r, r)
+		}
+		p.WriteByte(')')
+	}
+	return regexp.MustCompile(p.String())
+}
+
+// maxWord bounds a word of an engine's that metadata or a log repeats, in bytes.
+const maxWord = 256
+
+// clip makes an engine's words valid UTF-8 of at most a size.
+func clip(t string, most int) string {
+	if len(t) > most {
+		return strings.ToValidUTF8(t[:most], "") + "…"
+	}
+	return strings.ToValidUTF8(t, "\uFFFD")
 }
 
 // unwrapped is an error in the words of its innermost cause, which names no URL.

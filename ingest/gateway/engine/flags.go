@@ -15,6 +15,8 @@ const (
 	// log-probs, and they are not those of the ids.
 	flagLogsMissing = "logprobs_missing"
 	flagLogsDropped = "logprobs_dropped"
+	// flagLogsOdd: some are no log-probabilities: NaN, or above 0.
+	flagLogsOdd = "logprobs_odd"
 	// flagUniform: the log-probs at the end are all one low value.
 	flagUniform = "uniform_tail"
 	// flagPastStop: a stop text ended the answer, so the ids go on past the text.
@@ -25,6 +27,10 @@ const (
 	flagUsageCompletion = "usage_mismatch_completion"
 	// flagFinishUnknown: the finish reason is a word that nobody knows.
 	flagFinishUnknown = "finish_unknown"
+	// flagCallsMissing: the answer ended for its tool calls, and has none.
+	// flagCallUnnamed: a call has no name.
+	flagCallsMissing = "calls_missing"
+	flagCallUnnamed  = "call_unnamed"
 	// flagVersionsOdd: the spans of versions do not cover the ids.
 	flagVersionsOdd = "versions_odd"
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"icecore/ingest/gateway/turn"
@@ -97,6 +98,10 @@ func (e *Engine) look(ctx context.Context) {
 	if list {
 		e.list(ctx)
 	}
+	if e.modelless() {
+		e.down("lists no models: " + e.base + "/v1/models was asked; give the URL as it is before /v1, or name the engine's models in the settings")
+		return
+	}
 	e.up()
 }
 
@@ -150,14 +155,14 @@ func (e *Engine) health(ctx context.Context) (int, error) {
 func (e *Engine) up() {
 	e.mu.Lock()
 	turned := !e.healthy
-	e.healthy, e.usable, e.why, e.lates = true, true, "", 0
+	e.healthy, e.usable, e.why, e.warned, e.lates = true, true, "", "", 0
 	if turned {
 		e.since = time.Now()
 	}
 	kind, version := e.kind, e.version
 	e.mu.Unlock()
 	if turned {
-		e.pool.log.Info("engine is up", "engine", e.name, "kind", kind, "version", version)
+		e.pool.log.Info("engine is up", "engine", e.name, "url", e.base, "kind", kind, "version", version)
 	}
 }
 
@@ -172,8 +177,19 @@ func (e *Engine) down(why string) {
 	}
 	e.healthy, e.usable, e.why = false, false, why
 	e.mu.Unlock()
-	if turned {
-		e.pool.log.Warn("engine is down", "engine", e.name, "why", why)
+	e.warn("engine is down", why)
+}
+
+// warn tells the log what is wrong, once for each sort of trouble until the engine is
+// up. What it is stands before the first colon; what follows may change at each look.
+func (e *Engine) warn(message, why string) {
+	sort, _, _ := strings.Cut(message+why, ":")
+	e.mu.Lock()
+	again := e.warned == sort
+	e.warned = sort
+	e.mu.Unlock()
+	if !again {
+		e.pool.log.Warn(message, "engine", e.name, "url", e.base, "why", why)
 	}
 }
 
@@ -185,9 +201,9 @@ func (e *Engine) late(goesOn bool) {
 	} else {
 		e.lates++
 	}
-	lates := e.lates
+	enough := e.lates >= patience || !e.usable
 	e.mu.Unlock()
-	if lates >= patience {
+	if enough {
 		e.unwell("does not answer in time")
 	}
 }
@@ -195,15 +211,12 @@ func (e *Engine) late(goesOn bool) {
 // unwell is not healthy, and no reason to give up an engine that was.
 func (e *Engine) unwell(why string) {
 	e.mu.Lock()
-	turned := e.healthy
-	if turned {
+	if e.healthy {
 		e.healthy, e.since = false, time.Now()
 	}
 	e.why = why
 	e.mu.Unlock()
-	if turned {
-		e.pool.log.Warn("engine is unwell", "engine", e.name, "why", why)
-	}
+	e.warn("engine is unwell", why)
 }
 
 // Downs is how often the engine went down. What was learnt of it under another number

@@ -29,7 +29,7 @@ func (e *Engine) detect(ctx context.Context) {
 		version = ""
 	}
 	e.mu.Lock()
-	e.kind, e.version = kind, version
+	e.kind, e.version = kind, clip(version, maxWord)
 	e.mu.Unlock()
 }
 
@@ -49,7 +49,8 @@ func (e *Engine) describe(ctx context.Context) {
 	e.mu.Unlock()
 }
 
-// list reads what the engine serves. Where it cannot be read, what was known stays.
+// list reads what the engine serves. Where it cannot be read, what was known stays; an
+// engine without such a list has none.
 func (e *Engine) list(ctx context.Context) {
 	data, status, err := e.get(ctx, "/v1/models")
 	if err != nil && !missing(status) {
@@ -67,7 +68,7 @@ func (e *Engine) list(ctx context.Context) {
 				continue
 			}
 			for s.item(']') {
-				if m := readModel(&s); m.Name != "" {
+				if m := readModel(&s); m.Name != "" && len(m.Name) <= maxWord {
 					models = append(models, m)
 				}
 			}
@@ -79,6 +80,14 @@ func (e *Engine) list(ctx context.Context) {
 	e.mu.Lock()
 	e.listed, e.asked = models, time.Now()
 	e.mu.Unlock()
+}
+
+// modelless says that nothing names a model of the engine: neither its own list, which
+// was read, nor the settings.
+func (e *Engine) modelless() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.cfg.Models) == 0 && !e.asked.IsZero() && len(e.listed) == 0
 }
 
 func readModel(s *scan) (m Model) {

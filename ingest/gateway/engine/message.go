@@ -3,6 +3,7 @@ package engine
 import "icecore/ingest/gateway/turn"
 
 func (c *choice) message(s *scan) {
+	var legacy *turn.CallDelta
 	for key, ok := s.member(); ok; key, ok = s.member() {
 		switch string(key) {
 		case "reasoning", "reasoning_content":
@@ -16,6 +17,11 @@ func (c *choice) message(s *scan) {
 			c.refusal = s.str()
 		case "tool_calls":
 			c.readCalls(s)
+		case "function_call": // of before there were several
+			if s.open('{') {
+				legacy = &turn.CallDelta{}
+				readFunction(s, legacy)
+			}
 		case "token_ids": // its place is the choice, but some put it here
 			if ids, ok := s.ids(c.ids[:0]); ok {
 				c.ids, c.hasIDs = ids, true
@@ -23,6 +29,9 @@ func (c *choice) message(s *scan) {
 		default:
 			s.skip()
 		}
+	}
+	if legacy != nil && len(c.calls) == 0 { // else it says the same once more
+		c.calls = append(c.calls, *legacy)
 	}
 }
 

@@ -114,12 +114,12 @@ func (c *chunk) sglextMember(key string) {
 func readVersion(s *scan) string {
 	switch s.peek() {
 	case '"':
-		return s.str()
+		return clip(s.str(), maxWord)
 	case 'n', '{', '[', 't', 'f':
 		s.skip()
 		return ""
 	}
-	return string(s.raw())
+	return clip(string(s.raw()), maxWord)
 }
 
 func readWeights(s *scan, version string, spans []versionSpan) (string, []versionSpan) {

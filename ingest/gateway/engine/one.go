@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/base64"
 	"net/url"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ type Engine struct {
 	base string
 	// auth is the header's value; secrets are never told.
 	auth    string
-	secrets []string
+	secrets []*regexp.Regexp
 	open    atomic.Int64
 	slots   chan struct{} // nil: unbounded
 	poke    chan struct{}
@@ -36,6 +37,7 @@ type Engine struct {
 	// healthy is usable too.
 	healthy, usable bool
 	why             string
+	warned          string // what the log says is wrong, until it is up
 	since           time.Time
 	lates           int // looks in a row that ran out of time
 	downs           int64
@@ -65,16 +67,16 @@ func (e *Engine) Kind() string {
 func (e *Engine) credential(key string, user *url.Userinfo) {
 	if key != "" {
 		e.auth = "Bearer " + key
-		e.secrets = append(e.secrets, key)
+		e.secrets = append(e.secrets, spelt(key))
 	}
 	if user == nil {
 		return
 	}
 	password, _ := user.Password()
 	basic := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))
-	e.secrets = append(e.secrets, basic)
+	e.secrets = append(e.secrets, spelt(basic))
 	if password != "" {
-		e.secrets = append(e.secrets, password)
+		e.secrets = append(e.secrets, spelt(password))
 	}
 	if e.auth == "" {
 		e.auth = "Basic " + basic

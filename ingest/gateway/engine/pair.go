@@ -22,6 +22,28 @@ func idsOf(logs []position) []int32 {
 // floor is what vLLM says of a position that has no log-prob, or one below.
 const floor = -9999
 
+// values are those that were not taken, by position. There may be one for each token.
+type values map[string]any
+
+const maxValues = 256
+
+func (v *values) add(at int, value float64) {
+	if *v == nil {
+		*v = values{}
+	}
+	switch {
+	case len(*v) >= maxValues:
+		more, _ := (*v)["more"].(int)
+		(*v)["more"] = more + 1
+	case math.IsNaN(value):
+		(*v)[strconv.Itoa(at)] = "NaN"
+	case math.IsInf(value, 1):
+		(*v)[strconv.Itoa(at)] = "Infinity"
+	default:
+		(*v)[strconv.Itoa(at)] = value
+	}
+}
+
 // pair sets the log-probs. They are taken only as a whole: as many as there are ids,
 // and none that names another id.
 func (out *Sampled) pair(logs []position) {
@@ -45,21 +67,28 @@ func (out *Sampled) pair(logs []position) {
 		}
 	}
 	l := &trace.Logprobs{Values: make([]float32, 0, len(logs))}
-	floored := map[string]any{}
+	var floored, strange values
 	for i, p := range logs {
 		switch {
 		case !p.known:
 			l.AppendUnknown()
+		case p.value != p.value || p.value > trace.Rounding: // no log-probability
+			l.AppendUnknown()
+			strange.add(i, p.value)
 		case p.value <= floor && !math.IsInf(p.value, -1): // that is a value
 			l.AppendUnknown()
-			floored[strconv.Itoa(i)] = p.value
+			floored.add(i, p.value)
 		default:
 			l.Append(float32(p.value))
 		}
 	}
 	out.Logprobs = l
-	if len(floored) > 0 {
-		out.keep("logprobs_floored", floored)
+	if floored != nil {
+		out.keep("logprobs_floored", map[string]any(floored))
+	}
+	if strange != nil {
+		out.flag(flagLogsOdd)
+		out.keep("logprobs_odd", map[string]any(strange))
 	}
 	if uniform(l) {
 		out.flag(flagUniform)

@@ -85,7 +85,7 @@ func (e *Engine) full(open int64) bool {
 }
 
 // state says whether the engine serves a model, is healthy or at least usable, and has
-// told its models.
+// told what models it has.
 func (e *Engine) state(model string) (serves, healthy, usable, listed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +97,7 @@ func (e *Engine) state(model string) (serves, healthy, usable, listed bool) {
 			return true, e.healthy, e.usable, true
 		}
 	}
-	return false, e.healthy, e.usable, !e.asked.IsZero()
+	return false, e.healthy, e.usable, len(e.listed) > 0
 }
 
 // rank orders engines for one affinity, in the same way after every restart.

@@ -86,7 +86,8 @@ func TestPublicFaults(t *testing.T) {
 			require.Equal(t, []string{"usage_mismatch_prompt"}, s.Flags)
 		}},
 		"10 NaN": {script: logs("nan", 0, 3), check: func(t *testing.T, truth enginetest.Entry, r *result, s *engine.Sampled) {
-			odd(t, truth, s, func(v float32, known bool) bool { return known && math.IsNaN(float64(v)) }, 0, 3)
+			odd(t, truth, s, func(_ float32, known bool) bool { return !known }, 0, 3)
+			require.Equal(t, map[string]any{"logprobs_odd": map[string]any{"0": "NaN", "3": "NaN"}}, s.Raw)
 		}},
 		"10 -Infinity": {script: logs("-inf", 2), check: func(t *testing.T, truth enginetest.Entry, r *result, s *engine.Sampled) {
 			odd(t, truth, s, func(v float32, known bool) bool { return known && math.IsInf(float64(v), -1) }, 2)
@@ -171,5 +172,9 @@ func odd(t *testing.T, truth enginetest.Entry, s *engine.Sampled, is func(float3
 			require.Equal(t, v, got)
 		}
 	}
-	require.Empty(t, s.Flags)
+	if s.Raw["logprobs_odd"] != nil {
+		require.Equal(t, []string{"logprobs_odd"}, s.Flags)
+	} else {
+		require.Empty(t, s.Flags)
+	}
 }

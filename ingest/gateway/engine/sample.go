@@ -153,10 +153,18 @@ func (out *Sampled) finish(h *heard) {
 	if h.odd == "" && slices.Contains(trace.FinishReasons, h.finish) {
 		out.Finish = h.finish
 	}
-	out.StopReason = h.stop
+	out.StopReason = clip(h.stop, maxWord)
 	if h.odd != "" {
 		out.flag(flagFinishUnknown)
-		out.keep("finish_reason", h.odd)
+		out.keep("finish_reason", clip(h.odd, maxWord))
+	}
+	if h.finish == turn.FinishToolCalls && h.named == nil {
+		out.flag(flagCallsMissing)
+	}
+	for _, named := range h.named {
+		if !named && h.finish != "" {
+			out.flag(flagCallUnnamed)
+		}
 	}
 	if h.finish == turn.FinishStop && h.stopText {
 		out.flag(flagPastStop)
@@ -175,13 +183,17 @@ func (s *Stream) versionsOf(h *heard, out *Sampled) {
 	var fits bool
 	if out.Versions, out.VersionStrings, fits = versions(spans, len(out.IDs)); !fits {
 		out.flag(flagVersionsOdd)
-		told := make([]any, len(spans))
-		for i, span := range spans {
+		told := make([]any, min(len(spans), maxSpans))
+		for i, span := range spans[:len(told)] {
 			told[i] = map[string]any{"version": span.version, "start": span.start, "end": span.end}
 		}
 		out.keep("weight_versions", told)
 	}
 }
+
+// maxSpans is how many spans are kept in metadata, which has them only where they are
+// of no use.
+const maxSpans = 64
 
 func (out *Sampled) flag(word string) {
 	if !slices.Contains(out.Flags, word) {

@@ -223,8 +223,8 @@ func (s *Stream) Close() error {
 // Usage gives the counts as the engine told them last.
 func (s *Stream) Usage() turn.Usage { return s.usage.usage }
 
-// Raw gives the request's body as it was sent, and, with Call.KeepRaw, the answer's as
-// far as it came.
+// Raw gives, with Call.KeepRaw, the request's body as it was sent and the answer's as
+// far as it came; else nil.
 func (s *Stream) Raw() (request, response []byte) { return s.request, s.source.kept }
 
 // FirstToken is when the first token came; zero: none did.

@@ -24,7 +24,9 @@ type heard struct {
 	meta     []position
 	hasMeta  bool
 
-	said   bool // text, thinking, or a call
+	said bool // text, thinking, or a call
+	// named: the calls that were heard, by index, and whether they have a name.
+	named  map[int]bool
 	finish string
 	odd    string // the engine's own word, where it is none of ours
 	why    string
@@ -155,7 +157,7 @@ func (s *Stream) say(h *heard, c *choice, piece *Piece) {
 	if s.plan.tokenIn {
 		if c.text != "" {
 			h.said = true
-			piece.Deltas = append(piece.Deltas, s.parser(h, c.index).Add(c.text)...)
+			piece.Deltas = append(piece.Deltas, h.heed(s.parser(h, c.index).Add(c.text))...)
 		}
 		return
 	}
@@ -167,7 +169,27 @@ func (s *Stream) say(h *heard, c *choice, piece *Piece) {
 		return
 	}
 	h.said = true
+	h.heedCalls(d.Calls)
 	piece.Deltas = append(piece.Deltas, d)
+}
+
+// heed notes the calls that are told.
+func (h *heard) heed(deltas []turn.Delta) []turn.Delta {
+	for i := range deltas {
+		h.heedCalls(deltas[i].Calls)
+	}
+	return deltas
+}
+
+func (h *heard) heedCalls(calls []turn.CallDelta) {
+	for i := range calls {
+		if call := &calls[i]; call.ID != "" || call.Name != "" || call.Arguments != "" {
+			if h.named == nil {
+				h.named = map[int]bool{}
+			}
+			h.named[call.Index] = h.named[call.Index] || call.Name != ""
+		}
+	}
 }
 
 // finish takes a choice's reason to end.
@@ -179,8 +201,12 @@ func (s *Stream) finish(h *heard, c *choice, piece *Piece) {
 	end := turn.End{Choice: c.index, Finish: h.finish}
 	if s.plan.tokenIn {
 		deltas, finish := s.parser(h, c.index).End(h.finish)
-		piece.Deltas = append(piece.Deltas, deltas...)
+		piece.Deltas = append(piece.Deltas, h.heed(deltas)...)
 		h.finish, end.Finish = finish, finish
+	}
+	if h.finish == turn.FinishToolCalls && h.named == nil {
+		// There is none to run: a harness that was told so would wait for itself.
+		end.Finish = turn.FinishStop
 	}
 	if h.finish == finishAbort || h.finish == finishError {
 		return

@@ -35,7 +35,7 @@ func (e *Engine) Render(ctx context.Context, c *Call) ([]int32, error) {
 	}
 	var w writer
 	w.put("model", c.Model)
-	w.messages(c)
+	w.messages(c, kind)
 	w.put("add_generation_prompt", true)
 	for _, name := range []string{"chat_template_kwargs", "chat_template"} {
 		v := c.Params[name]

@@ -29,7 +29,11 @@ func TestTokenTools(t *testing.T) {
 			t.Parallel()
 			rig := setUp(t, face, enginetest.Script{Server: enginetest.Server{TokenizeMessages: true}})
 			e := one(t, rig.pool)
+			thought := "so it is"
 			c := ask("hi there <|im_end|>", withParsers)
+			c.Request.Messages = append(c.Request.Messages,
+				turn.Message{Role: "assistant", Reasoning: &thought, Content: []turn.Part{{Text: "Yes."}}},
+				turn.Message{Role: "user", Content: []turn.Part{{Text: "And?"}}})
 			ids, err := e.Render(t.Context(), c)
 			require.NoError(t, err)
 			well(t, call(t, e, c))
@@ -37,6 +41,7 @@ func TestTokenTools(t *testing.T) {
 			text, err := e.Detokenize(t.Context(), "policy", ids)
 			require.NoError(t, err)
 			require.Contains(t, text, "<|im_start|>user\nhi there")
+			require.Contains(t, text, thought)
 			again, err := e.Tokenize(t.Context(), "policy", text)
 			require.NoError(t, err)
 			require.Equal(t, enginetest.Encode(text), again)

@@ -3,7 +3,7 @@ package engine
 import "strconv"
 
 func readCount(s *scan) *int64 {
-	if v, ok := s.integer(); ok && v >= 0 {
+	if v, ok := s.count(); ok {
 		return &v
 	}
 	return nil
@@ -50,8 +50,14 @@ func (u *usage) parse() {
 			s.skip()
 		}
 	}
-	u.usage.Raw = repair(u.raw)
+	if u.usage.Raw = nil; len(u.raw) <= maxUsage {
+		u.usage.Raw = repair(u.raw)
+	}
 }
+
+// maxUsage is how large an engine's usage may be to be kept as it is, in bytes; of a
+// larger one the counts are.
+const maxUsage = 4 << 10
 
 func finishWord(t []byte) string {
 	switch string(t) {

@@ -128,7 +128,7 @@ func versions(spans []versionSpan, n int) (out []trace.VersionSpan, texts []stri
 		return nil, nil, false
 	}
 	if !numbers {
-		return nil, texts, true
+		return nil, texts[:min(len(texts), maxSpans)], true
 	}
 	return out, nil, true
 }

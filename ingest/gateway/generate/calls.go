@@ -25,6 +25,7 @@ func (d *decoder) functionCall(v body.Value, at, i int) (turn.Call, error) {
 	if c.ID == "" {
 		c.ID = mintPlace(at, i)
 	}
+	d.drop(f, "id", "name", "args")
 	c.Arguments = "{}"
 	if args := f.Get("args"); !args.Absent() {
 		if _, err := args.Fields(); err != nil {
@@ -54,7 +55,7 @@ func (d *decoder) user(content body.Value, at int, all []body.Value) error {
 		if err != nil {
 			return err
 		}
-		name, held, err := kindOf(v, f)
+		name, held, err := d.kindOf(v, f)
 		if err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func (d *decoder) user(content body.Value, at int, all []body.Value) error {
 			}
 			parts = append(parts, turn.Part{Text: text})
 		case "inlineData", "fileData":
-			p, err := media(name, held)
+			p, err := d.media(name, held)
 			if err != nil {
 				return err
 			}
@@ -112,6 +113,7 @@ func (d *decoder) functionResponse(v body.Value, at, i int) (result, []turn.Part
 	if err != nil {
 		return r, nil, err
 	}
+	d.drop(f, "id", "name", "response", "parts")
 	if id == "" && name == "" {
 		return r, nil, f.Get("name").Invalid("is required")
 	}
@@ -151,14 +153,14 @@ func (d *decoder) shown(v body.Value) ([]turn.Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, held, err := kindOf(v, f)
+		name, held, err := d.kindOf(v, f)
 		if err != nil {
 			return nil, err
 		}
 		if name != "inlineData" && name != "fileData" {
 			return nil, unsupported(held, "is not supported in a function's response")
 		}
-		p, err := media(name, held)
+		p, err := d.media(name, held)
 		if err != nil {
 			return nil, err
 		}

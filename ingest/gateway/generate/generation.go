@@ -22,7 +22,7 @@ var carried = []struct {
 var knownConfig = []string{
 	"stopSequences", "maxOutputTokens", "candidateCount", "thinkingConfig", "responseModalities",
 	"responseMimeType", "responseSchema", "responseJsonSchema", "_responseJsonSchema",
-	"mediaResolution", "enableEnhancedCivicAnswers", "audioTimestamp",
+	"enableEnhancedCivicAnswers", "audioTimestamp",
 }
 
 func (d *decoder) generation() error {

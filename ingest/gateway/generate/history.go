@@ -30,6 +30,8 @@ func (d *decoder) system() error {
 			}
 			if parts = get(f, "parts"); parts.Absent() && !get(f, "text").Absent() {
 				parts = v // a part alone
+			} else {
+				d.drop(f, "role", "parts")
 			}
 		}
 		all, err := list(parts)
@@ -37,7 +39,7 @@ func (d *decoder) system() error {
 			return err
 		}
 		for _, v := range all {
-			text, err := systemPart(v)
+			text, err := d.systemPart(v)
 			if err != nil {
 				return err
 			}
@@ -56,7 +58,7 @@ func (d *decoder) system() error {
 	return nil
 }
 
-func systemPart(v body.Value) (string, error) {
+func (d *decoder) systemPart(v body.Value) (string, error) {
 	if v.Kind() == body.KindString {
 		return v.String()
 	}
@@ -67,6 +69,7 @@ func systemPart(v body.Value) (string, error) {
 	if get(f, "text").Absent() {
 		return "", unsupported(v, "a system instruction holds text")
 	}
+	d.drop(f, "text")
 	return get(f, "text").String()
 }
 
@@ -85,6 +88,7 @@ func (d *decoder) history() error {
 		if err != nil {
 			return err
 		}
+		d.drop(f, "role", "parts")
 		role, err := f.Get("role").String()
 		if err != nil {
 			return err
@@ -119,13 +123,15 @@ var data = []string{
 }
 
 // kindOf gives what a part holds. A part of nothing but a signature holds empty text.
-func kindOf(v body.Value, f body.Fields) (string, body.Value, error) {
+func (d *decoder) kindOf(v body.Value, f body.Fields) (string, body.Value, error) {
 	for _, name := range data {
 		if held := get(f, name); !held.Absent() {
+			d.drop(f, name, "thought", "thoughtSignature")
 			return name, held, nil
 		}
 	}
 	if !get(f, "thought").Absent() || !get(f, "thoughtSignature").Absent() {
+		d.drop(f, "thought", "thoughtSignature")
 		return "text", body.Value{}, nil
 	}
 	return "", v, unsupported(v, "a part must hold one of "+strings.Join(data[:5], ", "))
@@ -142,7 +148,7 @@ func (d *decoder) model(at int, parts []body.Value) error {
 		if err != nil {
 			return err
 		}
-		name, held, err := kindOf(v, f)
+		name, held, err := d.kindOf(v, f)
 		if err != nil {
 			return err
 		}

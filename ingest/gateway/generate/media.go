@@ -8,11 +8,12 @@ import (
 )
 
 // media makes the part that engines know of an image.
-func media(name string, v body.Value) (turn.Part, error) {
+func (d *decoder) media(name string, v body.Value) (turn.Part, error) {
 	f, err := v.Fields()
 	if err != nil {
 		return turn.Part{}, err
 	}
+	d.drop(f, "mimeType", map[string]string{"inlineData": "data", "fileData": "fileUri"}[name])
 	mime, err := get(f, "mimeType").String()
 	if err != nil {
 		return turn.Part{}, err

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"slices"
 	"strings"
 
 	"icecore/ingest/gateway/body"
@@ -20,6 +21,14 @@ func get(f body.Fields, name string) body.Value {
 		return v
 	}
 	return f.Get(name)
+}
+
+// drop is body.Fields.Drop for names in either spelling.
+func (d *decoder) drop(f body.Fields, known ...string) {
+	for _, name := range slices.Clone(known) {
+		known = append(known, snake(name))
+	}
+	f.Drop(d.r, known...)
 }
 
 func snake(name string) string {

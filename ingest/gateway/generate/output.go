@@ -21,6 +21,9 @@ func (d *decoder) modalities(f body.Fields) error {
 			return err
 		}
 		wanted = wanted || name == "TEXT"
+		if name != "TEXT" {
+			d.r.Dropped(m.Path(), "engines answer with text")
+		}
 	}
 	if !wanted {
 		return unsupported(v, "engines answer with text")
@@ -81,6 +84,7 @@ func (d *decoder) thinking(f body.Fields) error {
 	if err != nil {
 		return err
 	}
+	d.drop(f, "includeThoughts", "thinkingBudget", "thinkingLevel")
 	shown, err := get(f, "includeThoughts").True()
 	if err != nil {
 		return err

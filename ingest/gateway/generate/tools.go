@@ -52,6 +52,8 @@ func (d *decoder) function(v body.Value) error {
 	if t.Description, err = get(f, "description").String(); err != nil {
 		return err
 	}
+	t.Described = !get(f, "description").Absent()
+	d.drop(f, "name", "description", "parametersJsonSchema", "parameters")
 	plain, dialect := get(f, "parametersJsonSchema"), get(f, "parameters")
 	switch {
 	case !plain.Absent():
@@ -59,6 +61,9 @@ func (d *decoder) function(v body.Value) error {
 			return err
 		}
 		t.Parameters = plain.Raw()
+		if !dialect.Absent() {
+			d.r.Dropped(dialect.Path(), "parametersJsonSchema counts")
+		}
 	case !dialect.Absent():
 		if t.Parameters, err = jsonSchema(dialect); err != nil {
 			return err
@@ -79,6 +84,7 @@ func (d *decoder) choice() error {
 	if err != nil {
 		return err
 	}
+	d.drop(f, "functionCallingConfig")
 	if v = get(f, "functionCallingConfig"); v.Absent() {
 		return nil
 	}
@@ -88,6 +94,10 @@ func (d *decoder) choice() error {
 	mode, err := word(get(f, "mode"))
 	if err != nil {
 		return err
+	}
+	d.drop(f, "mode", "allowedFunctionNames")
+	if some := get(f, "allowedFunctionNames"); mode != "ANY" && !some.Absent() {
+		d.r.Dropped(some.Path(), "it counts with mode ANY alone")
 	}
 	switch mode {
 	case "", "MODE_UNSPECIFIED", "AUTO":

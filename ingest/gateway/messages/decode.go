@@ -99,6 +99,7 @@ func (d *decoder) thinking() error {
 	if on && kind != "enabled" && kind != "adaptive" {
 		return f.Get("type").Invalid("must be enabled, adaptive or disabled")
 	}
+	f.Drop(d.r, "type", "budget_tokens", "display")
 	d.r.Reasoning.Enabled = &on
 	if d.r.Reasoning.Budget, err = f.Get("budget_tokens").Int(); err != nil {
 		return err
@@ -119,6 +120,7 @@ func (d *decoder) output() error {
 		if d.r.Reasoning.Effort, err = f.Get("effort").String(); err != nil {
 			return err
 		}
+		f.Drop(d.r, "effort", "format")
 		if f.Has("format") {
 			format = f.Get("format")
 		}
@@ -140,6 +142,7 @@ func (d *decoder) output() error {
 	if _, err := f.Get("schema").Fields(); err != nil {
 		return err
 	}
+	f.Drop(d.r, "type", "schema")
 	schema := append(raw(`{"type":"json_schema","json_schema":{"name":"output","schema":`), f.Get("schema").Raw()...)
 	d.r.Sampling["response_format"] = append(schema, `,"strict":true}}`...)
 	return nil
@@ -186,6 +189,7 @@ func (d *decoder) context() error {
 	if err != nil {
 		return err
 	}
+	f.Drop(d.r, "edits")
 	edits, err := f.Get("edits").Array()
 	if err != nil {
 		return err
@@ -200,6 +204,7 @@ func (d *decoder) context() error {
 			return err
 		}
 		if keep, err := e.Get("keep").String(); err == nil && keep == "all" {
+			e.Drop(d.r, "type", "keep")
 			continue
 		}
 		d.r.Rewrite("ignored_context_edit", edit.Path(), kind)

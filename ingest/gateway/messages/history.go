@@ -16,7 +16,7 @@ func (d *decoder) system() error {
 	if v.Absent() {
 		return nil
 	}
-	text, err := systemText(v)
+	text, err := d.systemText(v)
 	if err == nil && text != "" {
 		d.r.Messages = append(d.r.Messages, turn.Message{Role: turn.RoleSystem, Content: turn.TextOf(text)})
 	}
@@ -24,7 +24,7 @@ func (d *decoder) system() error {
 }
 
 // systemText reads a string, or the texts of blocks.
-func systemText(v body.Value) (string, error) {
+func (d *decoder) systemText(v body.Value) (string, error) {
 	if v.Kind() != body.KindArray {
 		return v.String()
 	}
@@ -45,6 +45,7 @@ func systemText(v body.Value) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		f.Drop(d.r, "type", "text")
 		if text != "" {
 			texts = append(texts, text)
 		}
@@ -82,6 +83,7 @@ func (d *decoder) history() error {
 		if f.Get("content").Absent() {
 			return f.Get("content").Invalid("is required")
 		}
+		f.Drop(d.r, "role", "content")
 		if err := d.message(f, role); err != nil {
 			return err
 		}
@@ -96,7 +98,7 @@ func (d *decoder) message(f body.Fields, role string) error {
 	content := f.Get("content")
 	switch role {
 	case turn.RoleSystem, turn.RoleDeveloper:
-		text, err := systemText(content)
+		text, err := d.systemText(content)
 		if err != nil {
 			return err
 		}
@@ -136,6 +138,7 @@ func (d *decoder) assistant(blocks []body.Value) error {
 			if err != nil {
 				return err
 			}
+			f.Drop(d.r, "type", "text")
 			text.WriteString(said)
 		case "thinking", "redacted_thinking":
 			thought, err := d.thought(f, kind)
@@ -182,6 +185,7 @@ func (d *decoder) thought(f body.Fields, kind string) (string, error) {
 			return "", err
 		}
 	}
+	f.Drop(d.r, "type", "thinking", "signature", "data")
 	sealed, err := seal.String()
 	if err != nil {
 		return "", err
@@ -211,6 +215,7 @@ func (d *decoder) toolUse(f body.Fields) (turn.Call, error) {
 	if call.Name, err = f.Get("name").NeedString(); err != nil {
 		return call, err
 	}
+	f.Drop(d.r, "type", "id", "name", "input")
 	switch input := f.Get("input"); input.Kind() {
 	case body.KindAbsent:
 		call.Arguments = "{}"

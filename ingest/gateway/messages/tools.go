@@ -43,6 +43,8 @@ func (d *decoder) tool(v body.Value) error {
 	if t.Description, err = f.Get("description").String(); err != nil {
 		return err
 	}
+	t.Described = f.Has("description")
+	f.Drop(d.r, "type", "name", "description", "input_schema", "strict", "defer_loading", "eager_input_streaming")
 	if f.Has("input_schema") {
 		if _, err := f.Get("input_schema").Fields(); err != nil {
 			return err
@@ -78,6 +80,7 @@ func (d *decoder) choice() error {
 	if err != nil {
 		return err
 	}
+	f.Drop(d.r, "type", "name", "disable_parallel_tool_use")
 	var choice turn.ToolChoice
 	switch kind {
 	case "auto", "none":

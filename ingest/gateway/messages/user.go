@@ -65,8 +65,9 @@ func (d *decoder) toolResult(f body.Fields) (turn.Message, []turn.Part, error) {
 	if err != nil {
 		return m, nil, err
 	}
+	f.Drop(d.r, "type", "tool_use_id", "content", "is_error")
 	if failed {
-		d.r.Rewrite("dropped_field", f.Get("is_error").Path(), "engines have no place for it; the result's text tells")
+		d.r.Dropped(f.Get("is_error").Path(), "engines have no place for it; the result's text tells")
 	}
 	content := f.Get("content")
 	switch content.Kind() {
@@ -108,14 +109,16 @@ func (d *decoder) toolResult(f body.Fields) (turn.Message, []turn.Part, error) {
 func (d *decoder) part(to []turn.Part, v body.Value, f body.Fields, kind string) ([]turn.Part, error) {
 	switch kind {
 	case "text":
+		f.Drop(d.r, "type", "text")
 		text, err := f.Get("text").String()
 		return append(to, turn.Part{Text: text}), err
 	case "image":
-		p, err := image(f)
+		p, err := d.image(f)
 		return append(to, p), err
 	case "document":
 		return d.document(to, f)
 	case "tool_reference": // the result of a search for tools that are all offered already
+		f.Drop(d.r, "type", "tool_name")
 		name, err := f.Get("tool_name").NeedString()
 		d.r.Rewrite("reference_as_text", v.Path(), name)
 		return append(to, turn.Part{Text: name}), err
@@ -130,9 +133,11 @@ func (d *decoder) document(to []turn.Part, f body.Fields) ([]turn.Part, error) {
 	}
 	for _, name := range []string{"title", "context"} {
 		if f.Has(name) {
-			d.r.Rewrite("dropped_field", f.Get(name).Path(), "only the document itself is sent")
+			d.r.Dropped(f.Get(name).Path(), "only the document itself is sent")
 		}
 	}
+	f.Drop(d.r, "type", "source", "title", "context")
+	source.Drop(d.r, "type", "media_type", map[bool]string{true: "content", false: "data"}[kind == "content"])
 	switch kind {
 	case "text":
 		text, err := source.Get("data").String()
@@ -165,14 +170,16 @@ func (d *decoder) document(to []turn.Part, f body.Fields) ([]turn.Part, error) {
 }
 
 // image makes the part that engines know.
-func image(f body.Fields) (turn.Part, error) {
+func (d *decoder) image(f body.Fields) (turn.Part, error) {
 	source, kind, err := open(f.Get("source"))
 	if err != nil {
 		return turn.Part{}, err
 	}
+	f.Drop(d.r, "type", "source")
 	url := ""
 	switch kind {
 	case "base64":
+		source.Drop(d.r, "type", "media_type", "data")
 		media, err := source.Get("media_type").NeedString()
 		if err != nil {
 			return turn.Part{}, err
@@ -186,6 +193,7 @@ func image(f body.Fields) (turn.Part, error) {
 		}
 		url = "data:" + media + ";base64," + data
 	case "url":
+		source.Drop(d.r, "type", "url")
 		if url, err = source.Get("url").NeedString(); err != nil {
 			return turn.Part{}, err
 		}

@@ -40,7 +40,7 @@ func (c ChoiceForm) Choice(r *turn.Request, v body.Value) error {
 	case "auto", "none", "required", "any":
 		return c.mode(r, v, f.Get("type"))
 	case "function", "custom":
-		name, err := c.name(f, kind)
+		name, err := c.name(r, f, kind)
 		if err != nil {
 			return err
 		}
@@ -77,14 +77,16 @@ func (c ChoiceForm) mode(r *turn.Request, v, word body.Value) error {
 	return nil
 }
 
-func (c ChoiceForm) name(f body.Fields, kind string) (string, error) {
+func (c ChoiceForm) name(r *turn.Request, f body.Fields, kind string) (string, error) {
 	if c.Nested {
 		inner, err := f.Get(kind).Fields()
 		if err != nil {
 			return "", err
 		}
+		f.Drop(r, "type", kind)
 		f = inner
 	}
+	f.Drop(r, "type", "name", "namespace")
 	name, err := f.Get("name").NeedString()
 	if err != nil || c.Engine == nil {
 		return name, err
@@ -99,8 +101,10 @@ func (c ChoiceForm) allowed(r *turn.Request, v body.Value, f body.Fields) error 
 		if err != nil {
 			return err
 		}
+		f.Drop(r, "type", "allowed_tools")
 		f = inner
 	}
+	f.Drop(r, "type", "mode", "tools")
 	list, err := f.Get("tools").Array()
 	if err != nil {
 		return err
@@ -121,7 +125,7 @@ func (c ChoiceForm) allowed(r *turn.Request, v body.Value, f body.Fields) error 
 		if kind != "function" && kind != "custom" {
 			continue // a tool of the provider's side: dropped with the tools
 		}
-		name, err := c.name(tool, kind)
+		name, err := c.name(r, tool, kind)
 		if err != nil {
 			return err
 		}

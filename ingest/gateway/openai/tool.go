@@ -17,6 +17,7 @@ func Function(f body.Fields) (turn.Tool, error) {
 	if t.Description, err = f.Get("description").String(); err != nil {
 		return t, err
 	}
+	t.Described = f.Has("description")
 	if parameters := f.Get("parameters"); !parameters.Absent() {
 		if _, err := parameters.Fields(); err != nil {
 			return t, err
@@ -32,7 +33,7 @@ const customSchema = `{"type":"object","properties":{"input":{"type":"string"}},
 
 // Custom reads a tool that takes free text: engines know it as a function with the one
 // argument input, and the grammar of the text is told in the description.
-func Custom(f body.Fields) (turn.Tool, error) {
+func Custom(r *turn.Request, f body.Fields) (turn.Tool, error) {
 	var t turn.Tool
 	var err error
 	if t.Name, err = f.Get("name").NeedString(); err != nil {
@@ -41,6 +42,7 @@ func Custom(f body.Fields) (turn.Tool, error) {
 	if t.Description, err = f.Get("description").String(); err != nil {
 		return t, err
 	}
+	t.Described = f.Has("description")
 	t.Parameters = json.RawMessage(customSchema)
 	format := f.Get("format")
 	if format.Absent() {
@@ -55,6 +57,7 @@ func Custom(f body.Fields) (turn.Tool, error) {
 			return t, err
 		}
 	}
+	g.Drop(r, "type", "definition", "syntax")
 	definition, err := g.Get("definition").String()
 	if err != nil || definition == "" {
 		return t, err

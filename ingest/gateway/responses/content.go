@@ -58,10 +58,11 @@ func part(r *turn.Request, v body.Value) (*turn.Part, error) {
 		if !text.Given() {
 			return nil, text.Invalid("is required")
 		}
+		f.Drop(r, "type", name, "annotations", "logprobs") // the last two are an answer's notes on its text
 		s, err := text.String()
 		return &turn.Part{Text: s}, err
 	case "input_image":
-		return image(f)
+		return image(r, f)
 	case "input_file":
 		return file(f)
 	case "input_audio":
@@ -71,7 +72,8 @@ func part(r *turn.Request, v body.Value) (*turn.Part, error) {
 	return nil, nil
 }
 
-func image(f body.Fields) (*turn.Part, error) {
+func image(r *turn.Request, f body.Fields) (*turn.Part, error) {
+	f.Drop(r, "type", "image_url", "detail")
 	if err := noFile(f); err != nil {
 		return nil, err
 	}
@@ -114,7 +116,7 @@ func raw(part any) (*turn.Part, error) {
 }
 
 // joined gives the texts of parts, one after the other.
-func joined(v body.Value) (string, error) {
+func joined(r *turn.Request, v body.Value) (string, error) {
 	if v.Kind() == body.KindString {
 		return v.String()
 	}
@@ -128,6 +130,7 @@ func joined(v body.Value) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		f.Drop(r, "type", "text")
 		text, err := f.Get("text").String()
 		if err != nil {
 			return "", err

@@ -80,6 +80,17 @@ func frame(r *turn.Request, f body.Fields) error {
 		if r.Reasoning.Effort, err = reasoning.Get("effort").String(); err != nil {
 			return err
 		}
+		reasoning.Drop(r, "effort", "summary", "generate_summary") // but for the effort, of what is shown
+	}
+	if v := f.Get("stream_options"); v.Kind() == body.KindObject {
+		options, err := v.Fields()
+		if err != nil {
+			return err
+		}
+		options.Drop(r, "include_obfuscation")
+	}
+	if err := include(r, f.Get("include")); err != nil {
+		return err
 	}
 	if n, err := f.Get("top_logprobs").Int(); err != nil {
 		return err
@@ -91,6 +102,24 @@ func frame(r *turn.Request, f body.Fields) error {
 		r.Rewrite("dropped_field", "truncation", "items are never left out; an input that is too long is the engine's error")
 	}
 	return err
+}
+
+// include names what an answer is to show besides. Sealed reasoning it has in any case.
+func include(r *turn.Request, v body.Value) error {
+	list, err := v.Array()
+	if err != nil {
+		return err
+	}
+	for _, one := range list {
+		name, err := one.String()
+		if err != nil {
+			return err
+		}
+		if name != "reasoning.encrypted_content" {
+			r.Dropped(one.Path(), "not part of answers here")
+		}
+	}
+	return nil
 }
 
 // text reads the form of the answer.
@@ -106,6 +135,7 @@ func text(r *turn.Request, f body.Fields) error {
 	if verbosity := t.Get("verbosity"); !verbosity.Absent() {
 		r.Rewrite("dropped_field", verbosity.Path(), "not a parameter that engines know")
 	}
+	t.Drop(r, "verbosity", "format")
 	format := t.Get("format")
 	if format.Absent() {
 		return nil
@@ -121,8 +151,10 @@ func text(r *turn.Request, f body.Fields) error {
 	form := map[string]any{"type": kind}
 	switch kind {
 	case "text":
+		inner.Drop(r, "type")
 		return nil
 	case "json_object":
+		inner.Drop(r, "type")
 	case "json_schema":
 		if _, err := inner.Get("schema").Fields(); err != nil {
 			return err

@@ -124,7 +124,8 @@ func (h *history) reasoning(f body.Fields) error {
 	if err != nil {
 		return err
 	}
-	text, err := joined(f.Get("content"))
+	f.Drop(h.r, "type", "id", "status", "summary", "content", "encrypted_content")
+	text, err := joined(h.r, f.Get("content"))
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (h *history) reasoning(f body.Fields) error {
 	}
 	if text == "" {
 		// Another's: all that can be read of it.
-		if text, err = joined(f.Get("summary")); err != nil {
+		if text, err = joined(h.r, f.Get("summary")); err != nil {
 			return err
 		}
 	}
@@ -186,6 +187,7 @@ func (h *history) called(f body.Fields, custom bool) error {
 	if err != nil {
 		return err
 	}
+	f.Drop(h.r, "type", "id", "status", "call_id", "name", "namespace", map[bool]string{false: "arguments", true: "input"}[custom])
 	namespace, err := f.Get("namespace").String()
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func (h *history) message(f body.Fields) error {
 	if err != nil {
 		return err
 	}
+	f.Drop(h.r, "type", "id", "status", "role", "content")
 	switch role {
 	case turn.RoleAssistant:
 		return h.said(f)
@@ -87,6 +88,7 @@ func (h *history) result(f body.Fields) error {
 	if err != nil {
 		return err
 	}
+	f.Drop(h.r, "type", "id", "status", "call_id", "output")
 	output := f.Get("output")
 	m := turn.Message{Role: turn.RoleTool, CallID: id}
 	switch output.Kind() {
@@ -104,6 +106,7 @@ func (h *history) result(f body.Fields) error {
 }
 
 func (h *history) compaction(f body.Fields) error {
+	f.Drop(h.r, "type", "id", "encrypted_content")
 	sealed := f.Get("encrypted_content")
 	text, err := sealed.String()
 	if err != nil {

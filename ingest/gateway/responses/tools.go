@@ -50,14 +50,16 @@ func (t *toolbox) all(list []body.Value, namespace string) error {
 			if err != nil {
 				return err
 			}
+			f.Drop(t.r, "type", "name", "description", "parameters", "strict", "defer_loading")
 			if err := t.add(f, tool, namespace, false); err != nil {
 				return err
 			}
 		case kind == "custom":
-			tool, err := openai.Custom(f)
+			tool, err := openai.Custom(t.r, f)
 			if err != nil {
 				return err
 			}
+			f.Drop(t.r, "type", "name", "description", "format", "defer_loading")
 			if err := t.add(f, tool, namespace, true); err != nil {
 				return err
 			}
@@ -83,6 +85,7 @@ func (t *toolbox) namespace(v body.Value, f body.Fields) error {
 	if err != nil {
 		return err
 	}
+	f.Drop(t.r, "type", "name", "description", "tools")
 	list, err := f.Get("tools").Array()
 	if err != nil {
 		return err
@@ -100,6 +103,13 @@ func (t *toolbox) namespace(v body.Value, f body.Fields) error {
 }
 
 func (t *toolbox) add(f body.Fields, tool turn.Tool, namespace string, custom bool) error {
+	deferred, err := f.Get("defer_loading").True()
+	if err != nil {
+		return err
+	}
+	if deferred {
+		t.r.Rewrite("loaded_deferred_tool", f.Path(), tool.Name)
+	}
 	key := turn.ToolName{Name: tool.Name, Namespace: namespace}
 	if _, twice := t.engine[key]; twice {
 		return f.Get("name").Invalid("another tool has this name")

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -142,12 +143,14 @@ func (r *reader) header(n *yaml.Node, at string) string {
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil:
-		return errors.New("is not a URL") // url.Error would repeat it
-	case u.User != nil:
+	case err == nil && u.User != nil:
 		return errors.New("the URL holds a credential; give that with key_env or key_file in the settings file")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("%q is not a URL such as http://127.0.0.1:8000", text)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		shown := strconv.Quote(text)
+		if strings.Contains(text, "@") { // a credential may stand before it
+			shown = "what is given"
+		}
+		return fmt.Errorf("%s is not a URL such as http://127.0.0.1:8000", shown)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return fmt.Errorf("%s has a query or a fragment; only scheme, host, port and path are used", u.Redacted())
 	}

@@ -121,10 +121,11 @@ func (r *reader) settings(n *yaml.Node, s *Settings) {
 
 func (r *reader) limits(n *yaml.Node, at string, l *Limits) {
 	r.object(n, at, fields{
-		"max_request":          func(n *yaml.Node, at string) { l.MaxRequest = r.size(n, at) },
-		"max_answer":           func(n *yaml.Node, at string) { l.MaxAnswer = r.size(n, at) },
+		"max_request":          func(n *yaml.Node, at string) { l.MaxRequest = r.size(n, at, true) },
+		"max_answer":           func(n *yaml.Node, at string) { l.MaxAnswer = r.size(n, at, true) },
 		"max_open":             func(n *yaml.Node, at string) { l.MaxOpen = int(r.count(n, at, 1)) },
 		"max_open_per_rollout": func(n *yaml.Node, at string) { l.MaxOpenPerRollout = int(r.count(n, at, 0)) },
+		"max_held":             func(n *yaml.Node, at string) { l.MaxHeld = r.size(n, at, false) },
 		"held_tokens":          func(n *yaml.Node, at string) { l.HeldTokens = r.count(n, at, 1) },
 		"engine_connect":       func(n *yaml.Node, at string) { l.EngineConnect = r.time(n, at, true) },
 		"first_byte":           func(n *yaml.Node, at string) { l.FirstByte = r.time(n, at, false) },
@@ -132,6 +133,7 @@ func (r *reader) limits(n *yaml.Node, at string, l *Limits) {
 		"call":                 func(n *yaml.Node, at string) { l.Call = r.time(n, at, false) },
 		"heartbeat":            func(n *yaml.Node, at string) { l.Heartbeat = r.time(n, at, true) },
 		"patience":             func(n *yaml.Node, at string) { l.Patience = r.time(n, at, false) },
+		"begin_timeout":        func(n *yaml.Node, at string) { l.BeginTimeout = r.time(n, at, false) },
 		"capture_wait":         func(n *yaml.Node, at string) { l.CaptureWait = r.time(n, at, false) },
 		"health_every":         func(n *yaml.Node, at string) { l.HealthEvery = r.time(n, at, true) },
 		"health_timeout":       func(n *yaml.Node, at string) { l.HealthTimeout = r.time(n, at, true) },

@@ -55,7 +55,7 @@ default_model: judge
 callers: key
 finished: refuse
 bodies: none
-limits: {max_request: 1.5MiB, max_answer: 2GB, max_open: 7, max_open_per_rollout: 3, held_tokens: 1000, engine_connect: 1s,
+limits: {max_request: 1.5MiB, max_answer: 2GB, max_open: 7, max_open_per_rollout: 3, max_held: 1GiB, begin_timeout: 7s, held_tokens: 1000, engine_connect: 1s,
   first_byte: 2s, silence: 3s, call: 1h, heartbeat: 4s, patience: 0s, capture_wait: 0, health_every: 500ms, health_timeout: 6s}
 retries: {marked: run}
 `
@@ -102,7 +102,7 @@ func TestWhole(t *testing.T) {
 			DefaultModel("judge"),
 		},
 		DefaultModel: "judge", Callers: CallersKey, Finished: FinishedRefuse, Bodies: BodiesNone,
-		Limits: Limits{MaxRequest: 3 << 19, MaxAnswer: 2e9, MaxOpen: 7, MaxOpenPerRollout: 3, HeldTokens: 1000,
+		Limits: Limits{MaxRequest: 3 << 19, MaxAnswer: 2e9, MaxOpen: 7, MaxOpenPerRollout: 3, MaxHeld: 1 << 30, BeginTimeout: 7 * time.Second, HeldTokens: 1000,
 			EngineConnect: time.Second, FirstByte: 2 * time.Second, Silence: 3 * time.Second, Call: time.Hour, Heartbeat: 4 * time.Second,
 			HealthEvery: 500 * time.Millisecond, HealthTimeout: 6 * time.Second},
 		Retries: Retries{Marked: MarkedRun},
@@ -244,7 +244,11 @@ func TestFaults(t *testing.T) {
 		{engine + "models: {m: {chat_template_tools: filled}}", "and no chat_template"},
 		{engine + "retries: {marked: maybe}", `"maybe" is none of cancel, run`},
 		{"engines: [{}]", "line 1: engines[0].url: is missing"},
-		{"engines:\n- url: gpu:8000", "line 2: engines[0].url:"},
+		{"engines:\n- url: gpu:8000", `line 2: engines[0].url: "gpu:8000" is not a URL such as`},
+		{"engines:\n- url: 127.0.0.1:8000", `line 2: engines[0].url: "127.0.0.1:8000" is not a URL such as`},
+		{"engines:\n- url: 'http://gpu:80x'", `"http://gpu:80x" is not a URL such as`},
+		{"engines:\n- url: 'u:secret@gpu'", "what is given is not a URL such as"},
+		{"engines:\n- url: 'http://u:secret@gpu:80x'", "what is given is not a URL such as"},
 		{"engines:\n- url: http://gpu:8000?x=1", "has a query"},
 		{"engines:\n- url: ftp://gpu", "is not a URL such as"},
 		{"engines:\n- {url: 'http://gpu'}\n- {url: 'http://gpu'}", "line 3: engines[1].url: http://gpu is there already"},

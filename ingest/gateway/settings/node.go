@@ -163,14 +163,17 @@ func (r *reader) count(n *yaml.Node, at string, least int64) int64 {
 	return v
 }
 
-// size reads a size that is not 0.
-func (r *reader) size(n *yaml.Node, at string) int64 {
+// size reads a size from 0B on, or above it.
+func (r *reader) size(n *yaml.Node, at string, needed bool) int64 {
 	text := r.scalar(n, at, "a size such as 64MiB", "!!str", "!!int", "!!float")
 	if text == "" {
 		return 0
 	}
 	v, err := ParseSize(text)
-	if err != nil || v == 0 {
+	switch {
+	case err != nil && !needed:
+		r.fault(n, at, "%q is not a size such as 64MiB", text)
+	case err != nil || v == 0 && needed:
 		r.fault(n, at, "%q is not a size such as 64MiB, above 0", text)
 	}
 	return v

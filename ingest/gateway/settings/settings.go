@@ -148,6 +148,9 @@ type Limits struct {
 	MaxOpen int
 	// MaxOpenPerRollout bounds those of one rollout. Default 0.
 	MaxOpenPerRollout int
+	// MaxHeld bounds the memory that the requests of open calls hold, in bytes. Default
+	// 0: an eighth of the machine's or its cgroup's, at least 256 MiB.
+	MaxHeld int64
 	// HeldTokens bounds the sequences held for continuity, in ids; never 0. Default 64,000,000.
 	HeldTokens int64
 	// EngineConnect is how long a connection to an engine may take; never 0. Default 10 s.
@@ -163,6 +166,9 @@ type Limits struct {
 	Heartbeat time.Duration
 	// Patience is how long a harness may send, or take, nothing. Default 5 min.
 	Patience time.Duration
+	// BeginTimeout is how long a call waits for its announcement to be stored; then it is
+	// refused. 0: as long as its harness does. Default 10 s.
+	BeginTimeout time.Duration
 	// CaptureWait is how long the end of an answer waits for its trace to be stored;
 	// then the answer is broken off. Default 0: as long as it takes.
 	CaptureWait time.Duration
@@ -191,7 +197,7 @@ func Default() *Settings {
 		Callers: CallersAny, Finished: FinishedAccept, Bodies: BodiesHarness,
 		Limits: Limits{
 			MaxRequest: 64 << 20, MaxAnswer: 256 << 20, MaxOpen: 4096, HeldTokens: 64_000_000,
-			EngineConnect: 10 * time.Second, Heartbeat: 15 * time.Second, Patience: 5 * time.Minute,
+			EngineConnect: 10 * time.Second, Heartbeat: 15 * time.Second, Patience: 5 * time.Minute, BeginTimeout: 10 * time.Second,
 			HealthEvery: 5 * time.Second, HealthTimeout: 3 * time.Second,
 		},
 		Retries: Retries{Marked: MarkedCancel},

@@ -72,7 +72,7 @@ func (r *Reader) Next() (Received, error) {
 // usual is how long the events of most streams are at most, in bytes. What a longer one
 // needed is given back: the first event of an answer may hold the ids of the whole
 // prompt, and those after it one token each, for as long as the stream stays open.
-const usual = 16 << 10
+const usual = 4 << 10
 
 func (r *Reader) reset() {
 	if cap(r.data) > usual {
@@ -124,7 +124,7 @@ func (r *Reader) line() ([]byte, error) {
 				r.seen = r.begin
 			}
 		}
-		if at := bytes.IndexAny(r.buf[r.seen:r.end], "\r\n"); at >= 0 {
+		if at := lineEnd(r.buf[r.seen:r.end]); at >= 0 {
 			at += r.seen
 			line := r.buf[r.begin:at]
 			r.skipLF = r.buf[at] == '\r'

@@ -20,7 +20,7 @@ func Comment(dst []byte, text string) []byte {
 
 func lines(dst []byte, field string, text []byte) []byte {
 	for {
-		end := bytes.IndexAny(text, "\r\n")
+		end := lineEnd(text)
 		dst = append(dst, field...)
 		if end < 0 {
 			return append(append(dst, text...), '\n')
@@ -31,4 +31,17 @@ func lines(dst []byte, field string, text []byte) []byte {
 		}
 		text = text[end+1:]
 	}
+}
+
+// lineEnd is where the first line ends, at CR or LF; -1: it goes on. (bytes.IndexAny goes
+// byte by byte, which tells in a prompt's ids.)
+func lineEnd(b []byte) int {
+	lf := bytes.IndexByte(b, '\n')
+	if lf >= 0 {
+		b = b[:lf]
+	}
+	if cr := bytes.IndexByte(b, '\r'); cr >= 0 {
+		return cr
+	}
+	return lf
 }

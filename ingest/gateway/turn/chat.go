@@ -148,7 +148,7 @@ func (m *Message) content() (json.RawMessage, error) {
 func (t *Tool) JSON() (json.RawMessage, error) {
 	var whole, function object
 	function.put("name", t.Name)
-	if t.Description != "" {
+	if t.Described || t.Description != "" {
 		function.put("description", t.Description)
 	}
 	if t.Parameters != nil {

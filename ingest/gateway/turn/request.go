@@ -2,6 +2,8 @@ package turn
 
 import (
 	"encoding/json"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"icecore/trace"
@@ -52,6 +54,8 @@ type Request struct {
 
 	// sealed counts the bytes that anchors held.
 	sealed int
+	// dropped are the rewrites that Dropped made, by their place without its indexes.
+	dropped map[string]*dropped
 
 	// LengthAsCompleted is set by the gateway for models so configured: an answer cut
 	// by its length is told as a complete one (Responses; Codex gives up otherwise).
@@ -105,6 +109,33 @@ func (r *Request) Rewrite(what, where, detail string) {
 		what, where, detail = "more", "", "there were more than are listed"
 	}
 	r.Rewrites = append(r.Rewrites, Rewrite{What: what, Where: short(where), Detail: short(detail)})
+}
+
+// dropped is one kind of member that engines do not get.
+type dropped struct {
+	at, places int // at is its rewrite's
+	why        string
+}
+
+// index is an element's place in a path.
+var index = regexp.MustCompile(`\[\d+\]`)
+
+// Dropped says that a member of the body does not reach the engine. A hundred messages
+// with the same member are one rewrite, which names the first and counts them.
+func (r *Request) Dropped(where, why string) {
+	key := index.ReplaceAllString(where, "[]")
+	if d := r.dropped[key]; d != nil {
+		d.places++
+		r.Rewrites[d.at].Detail = short(d.why) + " (" + strconv.Itoa(d.places) + " places)"
+		return
+	}
+	if len(r.Rewrites) < maxRewrites {
+		if r.dropped == nil {
+			r.dropped = map[string]*dropped{}
+		}
+		r.dropped[key] = &dropped{len(r.Rewrites), 1, why}
+	}
+	r.Rewrite("dropped_field", where, why)
 }
 
 // short bounds a text that a body may have made as long as it liked.
@@ -182,6 +213,8 @@ type Call struct {
 type Tool struct {
 	Name        string
 	Description string
+	// Described: a description was given, if only an empty one.
+	Described bool
 	// Parameters is a JSON schema; nil: none was given.
 	Parameters json.RawMessage
 	Strict     *bool

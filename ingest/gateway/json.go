@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// canonical writes v as JSON with its keys sorted and no white space; numbers stay as
+// sortedJSON writes v as JSON with its keys sorted and no white space; numbers stay as
 // they were written.
-func canonical(v any) ([]byte, error) {
+func sortedJSON(v any) ([]byte, error) {
 	raw, err := encode(v)
 	if err != nil {
 		return nil, err
