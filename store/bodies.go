@@ -19,6 +19,7 @@ type bodyPacker struct {
 	last  map[bodySlot]*list.Element
 	order *list.List
 	bytes int
+	zstd  encoders
 }
 
 type bodySlot struct {
@@ -37,7 +38,7 @@ type bodyBase struct {
 const maxBodyMemory = 64 * mib
 
 func newBodyPacker() *bodyPacker {
-	return &bodyPacker{last: map[bodySlot]*list.Element{}, order: list.New()}
+	return &bodyPacker{last: map[bodySlot]*list.Element{}, order: list.New(), zstd: encoders{}}
 }
 
 // pack gives the compressed rows of rec, which holds bodies as they came.
@@ -49,7 +50,7 @@ func (p *bodyPacker) pack(rec arrow.RecordBatch) (arrow.RecordBatch, error) {
 		slot := bodySlot{rec.Column(1).(*array.Int64).Value(i), rec.Column(2).(*array.String).Value(i)}
 		body := rec.Column(5).(*array.Binary).Value(i)
 		base, dict := p.base(slot)
-		data, err := compress(body, dict)
+		data, err := p.zstd.compress(body, dict)
 		if err != nil {
 			return nil, fmt.Errorf("compress body of trace %d: %w", key, err)
 		}
@@ -102,29 +103,52 @@ func (p *bodyPacker) remember(slot bodySlot, key int64, body []byte) {
 	}
 }
 
-// bodyWindow lets a body refer to all of the body before it.
+// bodyWindow lets a body refer to all of the body before it. There are few windows, so
+// that few encoders are kept; a wider one than is needed changes nothing.
 func bodyWindow(n int) int {
-	w := zstd.MinWindowSize
+	w := mib
 	for w < n {
-		w *= 2
+		w *= 8
 	}
 	return min(w, zstd.MaxWindowSize)
+}
+
+// maxKeptWindow bounds the windows whose encoders are kept: they hold buffers of that size.
+const maxKeptWindow = 8 * mib
+
+// encoders are used again: one has megabytes of tables, and made anew for each body they
+// would be most of what the whole server allocates. They are for one goroutine.
+type encoders map[encoderKind]*zstd.Encoder
+
+type encoderKind struct {
+	window int
+	based  bool
 }
 
 // dictID marks a frame that needs its base as a raw dictionary.
 const dictID = 1
 
-func compress(body, base []byte) ([]byte, error) {
-	opts := []zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault),
-		zstd.WithWindowSize(bodyWindow(len(body) + len(base)))}
+func (es encoders) compress(body, base []byte) ([]byte, error) {
+	var dict []zstd.EOption
 	if len(base) > 0 {
-		opts = append(opts, zstd.WithEncoderDictRaw(dictID, base))
+		dict = []zstd.EOption{zstd.WithEncoderDictRaw(dictID, base)}
 	}
-	e, err := zstd.NewWriter(nil, opts...)
+	kind := encoderKind{bodyWindow(len(body) + len(base)), len(base) > 0}
+	e := es[kind]
+	if e != nil {
+		if err := e.ResetWithOptions(nil, dict...); err != nil {
+			return nil, fmt.Errorf("start zstd: %w", err)
+		}
+		return e.EncodeAll(body, nil), nil
+	}
+	e, err := zstd.NewWriter(nil, append(dict, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault),
+		zstd.WithWindowSize(kind.window))...)
 	if err != nil {
 		return nil, fmt.Errorf("start zstd: %w", err)
 	}
-	defer e.Close() //nolint:errcheck // it has no output to fail
+	if kind.window <= maxKeptWindow {
+		es[kind] = e
+	}
 	return e.EncodeAll(body, nil), nil
 }
 

@@ -8,80 +8,58 @@ import (
 	"fmt"
 )
 
-// Candidates lists the groups that a consumer may be given, those that finished
-// longest ago first (those of which nothing is finished before them), and counts
-// those that its leases hold. It sums groups that changed before, and leaves out
-// what lies before the time that a seek set. A consumer that is not known is
-// made.
+// Candidates lists all groups that a consumer may be given now or later, ready or
+// not: those of which nothing is finished, then those that finished longest ago
+// first. It counts those that its leases hold, and leaves out what lies before the
+// time that a seek set. Its cost grows with what is listed: leases go by
+// ReadyGroups. A consumer that is not known is made.
 func (s *Store) Candidates(ctx context.Context, consumer string) (list []Candidate, held int, err error) {
-	list, leased, _, err := s.CandidatesWhere(ctx, consumer, GroupFilter{})
-	return list, leased.Groups, err
-}
-
-// Held is what of a consumer's groups its leases hold.
-type Held struct {
-	Groups int
-	// Until is when the first of those leases gives its groups back by time alone, in
-	// microseconds; 0: none holds any.
-	Until int64
-}
-
-// CandidatesWhere is Candidates without the groups of which all rollouts say
-// something that the filter does not have; it counts those. A group whose
-// rollouts differ is listed: whether it matches, its rollouts say.
-func (s *Store) CandidatesWhere(ctx context.Context, consumer string, f GroupFilter) (list []Candidate, held Held, filtered int, err error) {
-	if err := s.prepareCandidates(ctx, consumer); err != nil {
-		return nil, Held{}, 0, err
-	}
-	match, values := f.where()
-	args := append([]any{s.now(), consumer}, values...)
-	const from = ` FROM consumers c CROSS JOIN deliveries d INDEXED BY deliveries_open CROSS JOIN groups g ON g.group_key = d.group_key
-			LEFT JOIN leases l ON l.lease_key = d.lease_key
-		WHERE c.name = ?2 AND d.consumer_key = c.consumer_key AND d.state IN ('waiting','held') AND g.known > 0
-			AND (d.state = 'held' OR g.finished = 0 OR g.finished_at >= coalesce(c.from_time, 0))`
-	const isHeld = `(d.state = 'held' AND l.expires_at > ?1)`
-	rows, err := s.control.read.QueryContext(ctx, `SELECT g.group_key, coalesce(g.group_id, ''), g.declared, g.known, g.finished,
-			g.settled, g.finished_at, g.newest_at, g.incomplete_at,
-			CASE WHEN `+isHeld+` THEN l.expires_at ELSE 0 END`+from+` AND (`+isHeld+` OR `+match+`)
-		ORDER BY g.finished_at, g.group_key`, args...)
+	r, err := s.ReadyGroups(ctx, consumer, Asked{})
 	if err != nil {
-		return nil, Held{}, 0, fmt.Errorf("list candidates: %w", err)
+		return nil, 0, err
+	}
+	rows, err := s.control.read.QueryContext(ctx, `SELECT `+candidateColumns+`, `+isHeld+openGroups+` ORDER BY g.finished_at, g.group_key`,
+		r.now, r.consumer)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list candidates: %w", err)
 	}
 	defer rows.Close() //nolint:errcheck // Err below says what went wrong
 	for rows.Next() {
 		var c Candidate
-		var until int64
+		var leased bool
 		if err := rows.Scan(&c.Key, &c.GroupID, &c.Declared, &c.Known, &c.Finished, &c.Settled, &c.FinishedAt, &c.NewestAt,
-			&c.IncompleteAt, &until); err != nil {
-			return nil, Held{}, 0, fmt.Errorf("list candidates: %w", err)
+			&c.IncompleteAt, &leased); err != nil {
+			return nil, 0, fmt.Errorf("list candidates: %w", err)
 		}
-		if until == 0 {
-			list = append(list, c)
+		if leased {
+			held++
 			continue
 		}
-		if held.Groups++; held.Groups == 1 || until < held.Until {
-			held.Until = until
-		}
+		list = append(list, c)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, Held{}, 0, fmt.Errorf("list candidates: %w", err)
+		return nil, 0, fmt.Errorf("list candidates: %w", err)
 	}
-	if len(values) == 0 {
-		return list, held, 0, nil
-	}
-	err = s.control.read.QueryRowContext(ctx, `SELECT count(*)`+from+` AND NOT (`+isHeld+` OR `+match+`)`, args...).Scan(&filtered)
-	if err != nil {
-		return nil, Held{}, 0, fmt.Errorf("count candidates: %w", err)
-	}
-	return list, held, filtered, nil
+	return list, held, nil
 }
+
+// openGroups are what waits or is held for the consumer with key ?2, that a seek does
+// not pass over; isHeld says that a lease holds one at time ?1.
+const (
+	openGroups = ` FROM consumers c CROSS JOIN deliveries d INDEXED BY deliveries_open CROSS JOIN groups g ON g.group_key = d.group_key
+			LEFT JOIN leases l ON l.lease_key = d.lease_key
+		WHERE c.consumer_key = ?2 AND d.consumer_key = c.consumer_key AND d.state IN ('waiting','held') AND g.known > 0
+			AND (d.state = 'held' OR g.finished = 0 OR g.finished_at >= coalesce(c.from_time, 0))`
+	isHeld = `(d.state = 'held' AND l.expires_at > ?1)`
+)
 
 // takeAtOnce bounds the groups that one commit takes in for a consumer.
 const takeAtOnce = 4096
 
-// prepareCandidates brings sums up to date and takes new groups in for the
-// consumer, in commits that are small, so that ingest can go on between them.
-func (s *Store) prepareCandidates(ctx context.Context, consumer string) error {
+// refreshGroups brings sums up to date and takes new groups in for the
+// consumer, in commits that are small, so that ingest can go on between them. A
+// consumer that is not known is made.
+func (s *Store) refreshGroups(ctx context.Context, consumer string) error {
 	var needed bool
 	err := s.control.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM groups WHERE stale = 1)
 		OR coalesce((SELECT taken_key FROM consumers WHERE name = ?), -1) < coalesce((SELECT max(group_key) FROM groups), 0)`,
@@ -95,12 +73,12 @@ func (s *Store) prepareCandidates(ctx context.Context, consumer string) error {
 			if err != nil {
 				return nil, err
 			}
-			taken, err := k.takeGroups(ctx, key)
-			if err != nil {
+			// Sums first: a group that is taken in with them is written once.
+			if summed, err := k.sumGroups(ctx, sumAtOnce); err != nil || summed == sumAtOnce {
 				return nil, err
 			}
-			summed, err := k.sumGroups(ctx, sumAtOnce)
-			needed = taken == takeAtOnce || summed == sumAtOnce
+			taken, err := k.takeGroups(ctx, key)
+			needed = taken == takeAtOnce
 			return nil, err
 		})
 		if err != nil {
@@ -147,8 +125,8 @@ func (k *commit) needConsumer(ctx context.Context, name string) (int64, error) {
 
 // takeGroups gives the consumer a row for groups that it has none for.
 func (k *commit) takeGroups(ctx context.Context, consumer int64) (int64, error) {
-	n, err := k.change(ctx, "take groups in", `INSERT INTO deliveries (consumer_key, group_key, state)
-		SELECT c.consumer_key, g.group_key, 'waiting' FROM consumers c JOIN groups g ON g.group_key > c.taken_key
+	n, err := k.change(ctx, "take groups in", `INSERT INTO deliveries (consumer_key, group_key, state, stage, place)
+		SELECT c.consumer_key, g.group_key, 'waiting', g.stage, g.finished_at FROM consumers c JOIN groups g ON g.group_key > c.taken_key
 		WHERE c.consumer_key = ? ORDER BY g.group_key LIMIT ?`, consumer, takeAtOnce)
 	if err != nil || n == 0 {
 		return n, err

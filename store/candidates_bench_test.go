@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkCandidates asks what may be given out when almost everything is
-// settled, and when nothing is.
-func BenchmarkCandidates(b *testing.B) {
+// BenchmarkReadyGroups asks for 16 groups when almost everything is settled, and
+// when nothing is.
+func BenchmarkReadyGroups(b *testing.B) {
 	for _, settled := range []int{0, 99_900} {
 		b.Run(fmt.Sprintf("%d of 100000 settled", settled), func(b *testing.B) {
 			s, ctx := open(b, Options{}), context.Background()
@@ -27,9 +27,11 @@ func BenchmarkCandidates(b *testing.B) {
 			require.NoError(b, err)
 			run(`UPDATE deliveries SET state = 'skipped', reason = 'stale' WHERE group_key <= ?`, settled)
 			for b.Loop() {
-				list, _, err := s.Candidates(ctx, "a")
+				r, err := s.ReadyGroups(ctx, "a", Asked{Rewarded: true})
 				require.NoError(b, err)
-				require.Len(b, list, 100_000-settled)
+				list, err := r.Peek(ctx, 16)
+				require.NoError(b, err)
+				require.Len(b, list, 16)
 			}
 		})
 	}

@@ -96,12 +96,13 @@ func (c *columnsOf) ids() []int32 {
 	return a.ListValues().(*array.Int32).Int32Values()[from:to]
 }
 
-// addFloats appends a chunk of log-probs to l.
-func (c *columnsOf) addFloats(l *trace.Logprobs) {
-	a := c.next().(*array.List)
-	from, to := a.ValueOffsets(c.row)
-	values := a.ListValues().(*array.Float32)
-	for i := int(from); i < int(to); i++ {
+// appendFloats appends a chunk of log-probs to l, NULL being one that is not known.
+func appendFloats(l *trace.Logprobs, values *array.Float32, from, to int) {
+	if values.NullN() == 0 && l.Known == nil {
+		l.Values = append(l.Values, values.Float32Values()[from:to]...)
+		return
+	}
+	for i := from; i < to; i++ {
 		if values.IsNull(i) {
 			l.AppendUnknown()
 		} else {

@@ -26,11 +26,13 @@ type op struct {
 // the only writer of the control database, of the tape heads and of the
 // counters.
 type committer struct {
-	s     *Store
-	ops   chan *op
-	conn  *sql.Conn
-	st    *statements
-	next  counters
+	s    *Store
+	ops  chan *op
+	conn *sql.Conn
+	st   *statements
+	next counters
+	// saved is what of next the control database holds.
+	saved counters
 	cache *rolloutCache
 	// unsure: the last commit failed, and memory may differ from what is stored.
 	unsure bool
@@ -78,6 +80,7 @@ func (c *committer) loadCounters(ctx context.Context) error {
 		}
 		*f = max(v, 1)
 	}
+	c.saved = c.next
 	return nil
 }
 
@@ -215,6 +218,7 @@ func (c *committer) commit(ctx context.Context, ops []*op) (batch int64, err err
 	if err := failpoint.Hit("commit.after"); err != nil {
 		return 0, fmt.Errorf("commit control database: %w", err)
 	}
+	c.saved = c.next
 	for _, r := range k.rollouts {
 		c.cache.put(r)
 	}
@@ -367,7 +371,11 @@ func (k *commit) write(ctx context.Context) (wrote bool, bytes int64, err error)
 	if !wrote && !changed {
 		return false, 0, nil
 	}
+	saved := k.c.saved.fields()
 	for i, f := range k.c.next.fields() {
+		if *f == *saved[i] {
+			continue // to announce a call moves none
+		}
 		if _, err := k.c.st.setMeta.ExecContext(ctx, counterNames[i], *f); err != nil {
 			return false, 0, fmt.Errorf("write counters: %w", err)
 		}

@@ -176,6 +176,7 @@ func (m *deliveryModel) candidates(c *modelConsumer) map[string]Candidate {
 	list, held, err := m.s.Candidates(ctx, c.name)
 	require.NoError(m, err)
 	require.True(m, slices.IsSortedFunc(list, func(a, b Candidate) int { return int(a.FinishedAt - b.FinishedAt) }))
+	m.ready(c, list, held)
 	var keys []int64
 	for _, g := range list {
 		keys = append(keys, g.Key)

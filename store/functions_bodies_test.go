@@ -16,7 +16,7 @@ func bodyTree(t *rapid.T, n int) (*bodyChains, map[int64][]byte) {
 	for key := int64(1); key <= int64(n); key++ {
 		base := rapid.Int64Range(0, key-1).Draw(t, "base")
 		bodies[key] = append(append([]byte(nil), bodies[base]...), fmt.Sprintf(`{"message": %d}`, key)...)
-		data, err := compress(bodies[key], bodies[base])
+		data, err := encoders{}.compress(bodies[key], bodies[base])
 		require.NoError(t, err)
 		c.all[key] = &storedBody{base: base, size: len(bodies[key]), data: data}
 	}
@@ -55,7 +55,7 @@ func TestALongChainHoldsLittle(t *testing.T) {
 	var base []byte
 	for key := int64(1); key <= 50; key++ {
 		body := append(append([]byte(nil), base...), byte(key))
-		data, err := compress(body, base)
+		data, err := encoders{}.compress(body, base)
 		require.NoError(t, err)
 		c.all[key] = &storedBody{base: key - 1, size: len(body), data: data}
 		base = body

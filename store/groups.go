@@ -99,8 +99,8 @@ const (
 var (
 	rewardPinsText = `UPDATE pins SET rewarded = (reward_id IS NOT ` + outcomeOf("pins.rollout_key") + `) WHERE rollout_key = ?1`
 
-	// sumGroupsText sums stale groups, as many as it is told. One of the two
-	// terms finds rollouts, by what the group is.
+	// sumGroupsText sums the groups of a JSON list of keys. One of the two terms
+	// finds rollouts, by what the group is.
 	sumGroupsText = `UPDATE groups SET stale = 0, (declared, known, finished, settled, finished_at, newest_at, incomplete_at,
 			split, harness, model, task_id) = (
 		SELECT max(group_size), count(*), count(status),
@@ -109,24 +109,37 @@ var (
 			coalesce(max(updated_at) FILTER (WHERE status IS NOT NULL AND open_intents > 0), 0),
 			` + alike("split") + `, ` + alike("harness") + `, ` + alike("model") + `, ` + alike("task_id") + `
 		FROM rollouts r WHERE r.group_id = groups.group_id OR r.rollout_key = groups.rollout_key AND r.group_id IS NULL)
-	WHERE group_key IN (SELECT group_key FROM groups WHERE stale = 1 LIMIT ?1)`
+	WHERE group_key IN (SELECT value FROM json_each(?1))`
 )
+
+// placeGroupsText tells all consumers that have taken the groups of a list in
+// where they stand now. It is an upsert, because an update from a list would walk
+// the table instead.
+const placeGroupsText = `INSERT INTO deliveries (consumer_key, group_key, state, stage, place)
+	SELECT c.consumer_key, g.group_key, 'waiting', g.stage, g.finished_at
+	FROM json_each(?1) j CROSS JOIN groups g ON g.group_key = j.value CROSS JOIN consumers c ON c.taken_key >= g.group_key
+	WHERE true ON CONFLICT (consumer_key, group_key) DO UPDATE SET stage = excluded.stage, place = excluded.place
+	WHERE stage <> excluded.stage OR place <> excluded.place`
 
 // sumAtOnce bounds the groups that one commit sums, so that ingest does not wait
 // long for it.
-const sumAtOnce = 256
+const sumAtOnce = 1024
 
 // sumGroups sums stale groups, at most limit (negative: all), and says how many.
-func (k *commit) sumGroups(ctx context.Context, limit int) (int, error) {
-	res, err := k.c.conn.ExecContext(ctx, sumGroupsText, limit)
+func (k *commit) sumGroups(ctx context.Context, limit int) (n int, err error) {
+	var keys string
+	err = k.c.conn.QueryRowContext(ctx, `SELECT count(*), json_group_array(group_key) FROM (SELECT group_key FROM groups WHERE stale = 1 LIMIT ?)`,
+		limit).Scan(&n, &keys)
 	if err != nil {
-		return 0, fmt.Errorf("sum groups: %w", err)
+		return 0, fmt.Errorf("look for stale groups: %w", err)
 	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return 0, fmt.Errorf("sum groups: %w", err)
+	if n == 0 {
+		return 0, nil
 	}
-	return int(n), nil
+	if err := k.exec(ctx, "sum groups", sumGroupsText, keys); err != nil {
+		return 0, err
+	}
+	return n, k.exec(ctx, "place groups", placeGroupsText, keys)
 }
 
 // groups makes rows for groups that have none, has all of them summed again, and

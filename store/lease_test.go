@@ -166,16 +166,18 @@ func TestHeldUntil(t *testing.T) {
 	first := d.lease("a", "k1")
 	d.done("r2", "g2")
 	second := d.lease("a", "k2")
-	held := func() Held {
-		_, held, _, err := d.CandidatesWhere(d.ctx, "a", GroupFilter{GroupIDs: []string{"other"}})
+	waiting := func() Waiting {
+		r, err := d.ReadyGroups(d.ctx, "a", Asked{Filter: GroupFilter{GroupIDs: []string{"other"}}})
 		require.NoError(t, err)
-		return held
+		w, err := r.Waiting(d.ctx)
+		require.NoError(t, err)
+		return w
 	}
-	require.Equal(t, Held{2, first.ExpiresAt}, held())
+	require.Equal(t, Waiting{Held: 2, Moment: first.ExpiresAt}, waiting())
 	d.clock.us.Store(first.ExpiresAt)
-	require.Equal(t, Held{1, second.ExpiresAt}, held())
+	require.Equal(t, Waiting{Held: 1, Filtered: 1, Moment: second.ExpiresAt}, waiting())
 	d.clock.us.Store(second.ExpiresAt)
-	require.Zero(t, held())
+	require.Equal(t, Waiting{Filtered: 2}, waiting())
 }
 
 func TestReturnedLease(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"icecore/trace"
 )
@@ -224,22 +225,7 @@ func (s *Store) LoadLogprobs(ctx context.Context, rs []*RolloutCalls) (map[int64
 		}
 	}
 	for at := 0; at < len(keys) && len(calls) > 0; at += loadKeys {
-		part := keys[at:min(at+loadKeys, len(keys))]
-		err := s.wh().Query(ctx, eachRow(func(c *columnsOf) error {
-			key := c.i64()
-			l := out[key]
-			if l == nil {
-				return nil // a trace that was not asked for
-			}
-			if start := c.i32(); start != l.Len() {
-				return fmt.Errorf("trace %s: log-probs before position %d are missing", calls[key].TraceID, start)
-			}
-			c.addFloats(l)
-			return nil
-		}), `SELECT trace_key, start, logprobs FROM ice.logprob_chunks WHERE `+
-			fmt.Sprintf("rollout_key BETWEEN %d AND %d AND rollout_key IN ", slices.Min(part), slices.Max(part))+inList(part)+
-			` ORDER BY trace_key, start`)
-		if err != nil {
+		if err := s.loadLogprobs(ctx, keys[at:min(at+loadKeys, len(keys))], calls, out); err != nil {
 			return nil, fmt.Errorf("load log-probs: %w", err)
 		}
 	}
@@ -249,6 +235,50 @@ func (s *Store) LoadLogprobs(ctx context.Context, rs []*RolloutCalls) (map[int64
 		}
 	}
 	return out, nil
+}
+
+// loadLogprobs copies the log-probs of calls out of DuckDB's memory, once. As in
+// loadChunks, sorting them here costs less.
+func (s *Store) loadLogprobs(ctx context.Context, keys []int64, calls map[int64]*Call, out map[int64]*trace.Logprobs) error {
+	type piece struct {
+		trace    int64
+		start    int
+		values   *array.Float32
+		from, to int
+	}
+	var pieces []piece
+	var held []arrow.RecordBatch
+	defer func() {
+		for _, rec := range held {
+			rec.Release()
+		}
+	}()
+	err := s.wh().Query(ctx, func(rec arrow.RecordBatch) error {
+		rec.Retain()
+		held = append(held, rec)
+		return eachRow(func(c *columnsOf) error {
+			p := piece{trace: c.i64(), start: c.i32()}
+			if p.values, p.from, p.to = c.floats(); calls[p.trace] != nil { // else nobody asked for the trace
+				pieces = append(pieces, p)
+			}
+			return nil
+		})(rec)
+	}, `SELECT trace_key, start, logprobs FROM ice.logprob_chunks WHERE `+
+		fmt.Sprintf("rollout_key BETWEEN %d AND %d AND rollout_key IN ", slices.Min(keys), slices.Max(keys))+inList(keys))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(pieces, func(a, b piece) int {
+		return cmp.Or(cmp.Compare(a.trace, b.trace), cmp.Compare(a.start, b.start))
+	})
+	for _, p := range pieces {
+		l := out[p.trace]
+		if p.start != l.Len() {
+			return fmt.Errorf("trace %s: those before position %d are missing", calls[p.trace].TraceID, p.start)
+		}
+		appendFloats(l, p.values, p.from, p.to)
+	}
+	return nil
 }
 
 // Tokens counts the ids that the rollout's tapes hold.

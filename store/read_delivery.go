@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,19 +14,22 @@ import (
 // an empty one selects all.
 type GroupFilter struct{ GroupIDs, Splits, Harnesses, Models, TaskIDs []string }
 
-// where is the filter as a condition on groups g. A group whose rollouts differ
-// passes.
-func (f *GroupFilter) where() (string, []any) {
+// where is the filter as a condition on groups g, which may stand in a statement
+// several times: its values are numbered from first on. A group whose rollouts
+// differ passes.
+func (f *GroupFilter) where(first int) (string, []any) {
 	terms := []string{"1=1"}
 	var args []any
 	in := func(column, or string, values []string) {
 		if len(values) == 0 {
 			return
 		}
-		terms = append(terms, "("+or+column+" IN (?"+strings.Repeat(",?", len(values)-1)+"))")
-		for _, v := range values {
+		places := make([]string, len(values))
+		for i, v := range values {
+			places[i] = "?" + strconv.Itoa(first+len(args))
 			args = append(args, v)
 		}
+		terms = append(terms, "("+or+column+" IN ("+strings.Join(places, ",")+"))")
 	}
 	in("coalesce(g.group_id, '')", "", f.GroupIDs)
 	in("g.split", "g.split IS NULL OR ", f.Splits)

@@ -147,7 +147,8 @@ func TestOldDatabaseIsNumbered(t *testing.T) {
 
 	c, err := openControl(filepath.Join(opts.Dir, controlFile))
 	require.NoError(t, err)
-	for _, text := range []string{`ALTER TABLE rollouts DROP COLUMN last_seq`, `DROP TABLE gateway_keys`, `DROP TABLE policy_versions`,
+	for _, text := range []string{`DROP INDEX deliveries_ready`, `ALTER TABLE deliveries DROP COLUMN stage`, `ALTER TABLE deliveries DROP COLUMN place`,
+		`ALTER TABLE groups DROP COLUMN stage`, `ALTER TABLE rollouts DROP COLUMN last_seq`, `DROP TABLE gateway_keys`, `DROP TABLE policy_versions`,
 		`DELETE FROM meta WHERE key = 'seqs_floored'`, `DELETE FROM schema_version WHERE version > 3`} {
 		_, err := c.write.ExecContext(ctx, text)
 		require.NoError(t, err, text)

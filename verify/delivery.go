@@ -16,7 +16,7 @@ func (v *run) delivery(ctx context.Context, q querier) error {
 	if err != nil || known == 0 {
 		return err
 	}
-	for _, step := range []func(context.Context, querier) error{v.groups, v.leases, v.deliveries, v.pins} {
+	for _, step := range []func(context.Context, querier) error{v.groups, v.leases, v.deliveries, v.places, v.pins} {
 		if err := step(ctx, q); err != nil {
 			return err
 		}
@@ -119,6 +119,30 @@ func (v *run) deliveries(ctx context.Context, q querier) error {
 				(SELECT json_group_array(shard) FROM lease_shards s WHERE s.lease_key = d.lease_key) END
 		FROM deliveries d LEFT JOIN groups g ON g.group_key = d.group_key LEFT JOIN consumers c ON c.consumer_key = d.consumer_key
 			LEFT JOIN leases l ON l.lease_key = d.lease_key ORDER BY d.consumer_key, d.group_key`)
+}
+
+// places checks that groups stand for each consumer where their sums put them: a
+// group that stands elsewhere would be given out late, early or never.
+func (v *run) places(ctx context.Context, q querier) error {
+	// A database of an older version, that nobody has opened since, has none.
+	known, err := q.int(ctx, `SELECT count(*) FROM pragma_table_info('deliveries') WHERE name = 'place'`)
+	if err != nil || known == 0 {
+		return err
+	}
+	return q.each(ctx, func(s scan) error {
+		var consumer, group, stage, place, wantStage, wantPlace int64
+		if err := s(&consumer, &group, &stage, &place, &wantStage, &wantPlace); err != nil {
+			return err
+		}
+		v.checked(checkDeliveries, 1)
+		if stage != wantStage || place != wantPlace {
+			v.fail(checkDeliveries, "", "", "group %d stands at stage %d and time %d for consumer %d, where its sums make it stage %d and time %d",
+				group, stage, place, consumer, wantStage, wantPlace)
+		}
+		return nil
+	}, `SELECT d.consumer_key, d.group_key, d.stage, d.place,
+			(g.settled >= n) + (g.finished >= n OR g.settled >= n), g.finished_at
+		FROM deliveries d JOIN (SELECT *, max(coalesce(declared, known), 1) AS n FROM groups) g USING (group_key)`)
 }
 
 func shardList(text sql.NullString) (list []int64, err error) {

@@ -22,8 +22,7 @@ import (
 // Store is what delivery needs of the store.
 type Store interface {
 	trajectory.Source
-	Candidates(ctx context.Context, consumer string) (list []store.Candidate, held int, err error)
-	CandidatesWhere(ctx context.Context, consumer string, f store.GroupFilter) (list []store.Candidate, held store.Held, filtered int, err error)
+	ReadyGroups(ctx context.Context, consumer string, asked store.Asked) (*store.Ready, error)
 	GroupRollouts(ctx context.Context, groups []int64) (map[int64][]store.Rollout, error)
 	Given(ctx context.Context, consumer string, rollouts []int64) (map[int64]int64, error)
 	GroupsChanged() <-chan struct{}

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -73,23 +72,19 @@ func (a *API) consumerJSON(ctx context.Context, s *store.ConsumerState) (*consum
 }
 
 func (a *API) lag(ctx context.Context, name string) (l lag, err error) {
-	list, held, err := a.s.Candidates(ctx, name)
+	r := defaults()
+	ready, err := a.s.ReadyGroups(ctx, name, a.asked(&r))
 	if err != nil {
 		return l, err
 	}
-	r := defaults()
-	rule, now := a.readiness(&r), time.Now()
-	w := waiting{Leased: held}
-	for i := range list {
-		s, _ := rule.judge(&list[i], now)
-		if w.count(s); s != isReady {
-			continue
-		}
-		if l.Ready++; l.Ready == 1 {
-			l.OldestReadyAt = ptr(store.FormatTime(list[i].FinishedAt))
-		}
+	w, err := ready.Waiting(ctx)
+	if err != nil {
+		return l, err
 	}
-	l.NotFinished, l.Missing, l.NotRewarded, l.Quiet, l.Leased = w.NotFinished, w.Missing, w.NotRewarded, w.Quiet, w.Leased
+	l = lag{Ready: w.Ready, NotFinished: w.NotFinished, Missing: w.Missing, NotRewarded: w.NotRewarded, Quiet: w.Quiet, Leased: w.Held}
+	if w.Ready > 0 {
+		l.OldestReadyAt = ptr(store.FormatTime(w.OldestReady))
+	}
 	return l, nil
 }
 

@@ -54,7 +54,7 @@ type gatherer struct {
 }
 
 // gather looks at groups in their order until the request has enough.
-func (a *API) gather(ctx context.Context, consumer string, r *Request, from *int64, ready []store.Candidate) (*gathered, error) {
+func (a *API) gather(ctx context.Context, consumer string, r *Request, from *int64, ready *store.Ready) (*gathered, error) {
 	policy, err := merge.ParsePolicy(r.Policy)
 	if err != nil {
 		return nil, err
@@ -68,27 +68,32 @@ func (a *API) gather(ctx context.Context, consumer string, r *Request, from *int
 		most = *r.Groups
 	}
 	some := int(min(lookGroups, most))
-	for len(ready) > 0 && int64(len(g.out.picks)) < most {
-		n := few(ready, some)
-		some = min(2*some, lookMostGroups)
-		full, err := g.look(ctx, ready[:n])
+	for int64(len(g.out.picks)) < most {
+		next, err := ready.Peek(ctx, some)
 		if err != nil {
 			return nil, err
 		}
-		if full {
-			break
+		if len(next) == 0 {
+			return &g.out, nil
 		}
-		ready = ready[n:]
+		n := few(next)
+		some = min(2*some, lookMostGroups)
+		full, err := g.look(ctx, next[:n])
+		if err != nil || full {
+			return &g.out, err
+		}
+		ready.Drop(n)
 	}
-	if len(ready) > 0 && g.out.cutBy == "" {
+	more, err := ready.Peek(ctx, 1)
+	if len(more) > 0 {
 		g.out.cutBy = g.limit(&pick{})
 	}
-	return &g.out, nil
+	return &g.out, err
 }
 
-// few is how many of the groups, at most so many, are looked at together.
-func few(ready []store.Candidate, most int) (n int) {
-	for rollouts := 0; n < min(len(ready), most) && (n == 0 || rollouts+ready[n].Known <= lookRollouts); n++ {
+// few is how many of the groups are looked at together.
+func few(ready []store.Candidate) (n int) {
+	for rollouts := 0; n < len(ready) && (n == 0 || rollouts+ready[n].Known <= lookRollouts); n++ {
 		rollouts += ready[n].Known
 	}
 	return n

@@ -2,11 +2,8 @@ package delivery
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"icecore/problem"
@@ -121,27 +118,9 @@ func ofKey(key string, err error) error {
 // ready, and i says what is waited for.
 func (a *API) open(ctx context.Context, name string, r *Request, i *idle, before skipped) (*held, error) {
 	i.changed, i.moment = a.s.GroupsChanged(), time.Time{}
-	list, leased, filtered, err := a.s.CandidatesWhere(ctx, name, r.Where.filter())
+	ready, err := a.s.ReadyGroups(ctx, name, a.asked(r))
 	if err != nil {
 		return nil, err
-	}
-	i.waiting = waiting{Leased: leased.Groups, Filtered: filtered}
-	if leased.Groups > 0 {
-		i.moment = time.UnixMicro(leased.Until)
-	}
-	rule, now := a.readiness(r), time.Now()
-	ready := list[:0]
-	for _, c := range list {
-		s, moment := rule.judge(&c, now)
-		if s == isReady {
-			ready = append(ready, c)
-			continue
-		}
-		i.waiting.count(s)
-		i.moment = earliest(i.moment, moment)
-	}
-	if r.Seed != nil {
-		shuffle(ready, *r.Seed)
 	}
 	from, err := a.s.FromPolicyVersion(ctx, name)
 	if err != nil {
@@ -152,18 +131,21 @@ func (a *API) open(ctx context.Context, name string, r *Request, i *idle, before
 		return nil, err
 	}
 	i.skipped.add(g.written)
-	i.waiting.Filtered += g.filtered
-	i.waiting.Leased += g.leased
-	i.moment = earliest(i.moment, g.moment)
-	if r.Groups != nil && int64(len(g.picks)) < *r.Groups {
-		i.waiting.TooFew = len(g.picks)
-		g.picks = nil
-	}
-	if len(g.picks) > 0 {
+	if len(g.picks) > 0 && (r.Groups == nil || int64(len(g.picks)) >= *r.Groups) {
 		before.add(i.skipped)
 		before.add(g.skipped)
 		return a.openLease(ctx, name, r, g, before)
 	}
+	w, err := ready.Waiting(ctx) // only now, since it looks at all that waits
+	if err != nil {
+		return nil, err
+	}
+	i.waiting = waiting{NotFinished: w.NotFinished, NotRewarded: w.NotRewarded, Quiet: w.Quiet, Missing: w.Missing,
+		Leased: w.Held + g.leased, Filtered: w.Filtered + g.filtered, TooFew: len(g.picks)}
+	if w.Moment > 0 {
+		i.moment = time.UnixMicro(w.Moment)
+	}
+	i.moment = earliest(i.moment, g.moment)
 	if err := a.s.SkipGroups(ctx, name, g.skips); err != nil {
 		return nil, err
 	}
@@ -189,25 +171,4 @@ func (a *API) openLease(ctx context.Context, name string, r *Request, g *gathere
 		return nil, err
 	}
 	return &held{Lease: l, plan: p, opened: true, fresh: r.Key == ""}, nil
-}
-
-// shuffle orders groups by a hash of the seed and the group's name, so that the
-// same groups come in the same order wherever they are stored.
-func shuffle(list []store.Candidate, seed int64) {
-	type place struct {
-		hash [sha256.Size]byte
-		c    store.Candidate
-	}
-	places := make([]place, len(list))
-	for i, c := range list {
-		text := binary.BigEndian.AppendUint64(nil, uint64(seed))
-		if text = append(text, c.GroupID...); c.GroupID == "" {
-			text = binary.BigEndian.AppendUint64(append(text, 0), uint64(c.Key)) // no id holds a NUL
-		}
-		places[i] = place{sha256.Sum256(text), c}
-	}
-	slices.SortFunc(places, func(a, b place) int { return slices.Compare(a.hash[:], b.hash[:]) })
-	for i := range places {
-		list[i] = places[i].c
-	}
 }

@@ -74,12 +74,8 @@ func (g *gatherer) mustWait(rollouts []store.Rollout, given map[int64]int64) boo
 	return true
 }
 
-// filter is what the store can tell of a group by itself; match says the rest.
-func (w *Where) filter() store.GroupFilter {
-	return store.GroupFilter{GroupIDs: w.GroupID, Splits: w.Split, Harnesses: w.Harness, Models: w.Model, TaskIDs: w.TaskID}
-}
-
-// match says whether all rollouts of a group do.
+// match says whether all rollouts of a group match. What the store can tell of a
+// group by itself, it has told.
 func (w *Where) match(rollouts []store.Rollout) bool {
 	for i := range rollouts {
 		r := &rollouts[i]

@@ -68,41 +68,26 @@ type Sink interface {
 }
 
 // Bounds of one batch of rows: what is held, and how far a list's 32-bit
-// offsets may go.
+// offsets may go. The first is smaller, so that it is out soon.
 const (
 	batchRows   = 1024
+	firstTokens = 1 << 17
 	batchTokens = 1 << 20
 )
 
-// Send makes the rows of a plan and hands them to out, which it ends. While one
-// load is sent the next is read. After an error the caller poisons out.
+// Send makes the rows of a plan and hands them to out, which it ends. What comes
+// next is read meanwhile. After an error the caller poisons out.
 func Send(ctx context.Context, from Source, p *Plan, out Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	loads := make(chan loaded, 1)
-	go func() {
-		defer close(loads)
-		for at := 0; at < len(p.Wants); {
-			to := p.loadEnd(at)
-			l := safeLoad(ctx, from, p, p.Wants[at:to])
-			select {
-			case loads <- l:
-			case <-ctx.Done():
-				return
-			}
-			if l.err != nil {
-				return
-			}
-			at = to
-		}
-	}()
-	sent, rows, tokens := 0, 0, 0
-	for l := range loads {
+	sent, rows, tokens, most := 0, 0, 0, firstTokens
+	for l := range loads(ctx, from, p) {
 		if l.err != nil {
 			return l.err
 		}
 		for _, r := range l.rows {
-			if rows > 0 && (rows >= batchRows || tokens+r.length > batchTokens) {
+			if rows > 0 && (rows >= batchRows || tokens+r.length > most) {
+				most = batchTokens
 				if err := out.Flush(); err != nil {
 					return err
 				}
