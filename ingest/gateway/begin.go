@@ -16,7 +16,7 @@ var errBeginTime = errors.New("the store did not take the call in time")
 // ever: then it is refused. Nothing is lost by that, since no engine was asked.
 func (c *call) begin(ctx context.Context, o *outcome) error {
 	defer c.g.metrics.beginTime(c.g.now())()
-	ctx, giveUp := context.WithCancel(ctx)
+	tries, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	var late <-chan time.Time
 	if limit := c.g.settings.Limits.BeginTimeout; limit > 0 {
@@ -24,13 +24,13 @@ func (c *call) begin(ctx context.Context, o *outcome) error {
 		defer timer.Stop()
 		late = timer.C
 	}
-	a := &announcement{c: c}
+	a := &announcement{g: c.g, ids: c.ids, rollout: c.caller.rollout}
 	started := c.started.UnixMicro()
 	for _, id := range c.ids {
 		a.intents = append(a.intents, &trace.Intent{TraceID: id, RolloutID: c.caller.rollout, StartedAt: &started})
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- a.announce(ctx) }()
+	go func() { ended <- a.announce(tries) }()
 	var err error
 	select {
 	case err = <-ended:
@@ -43,6 +43,9 @@ func (c *call) begin(ctx context.Context, o *outcome) error {
 		giveUp()
 		c.g.metrics.captureFailed("begin_timeout")
 		err = errBeginTime
+	case <-ctx.Done():
+		giveUp()
+		err = context.Cause(ctx)
 	}
 	a.withdraw(ended)
 	if errors.Is(err, ErrRefused) {
@@ -52,9 +55,12 @@ func (c *call) begin(ctx context.Context, o *outcome) error {
 		Message: "overloaded: the store takes nothing now; send this call again later", Cause: err}
 }
 
-// announcement is a call on its way into the store. One goroutine after the other has it.
+// announcement is a call on its way into the store. One goroutine after the other has it,
+// and has it longer than the call is there: the call's request is not in it.
 type announcement struct {
-	c       *call
+	g       *Gateway
+	ids     []string
+	rollout string
 	intents []*trace.Intent
 	// unsure: a try failed, and the intents may be durable nevertheless.
 	unsure bool
@@ -63,12 +69,11 @@ type announcement struct {
 // announce tries until the intents are durable, until the store says that it is of no use
 // now, or until ctx ends.
 func (a *announcement) announce(ctx context.Context) error {
-	g, wait := a.c.g, newBackoff()
+	g, wait := a.g, newBackoff()
 	for {
-		// Whether it became durable must not hang on whether the harness stays: once
-		// tried, it is known.
+		// ctx ends the wait for the store; what the store has begun it ends.
 		var err error
-		if wrong := g.safely(a.c.ids[0], func() { err = g.capture.Begin(context.WithoutCancel(ctx), a.intents) }); wrong != nil {
+		if wrong := g.safely(a.ids[0], func() { err = g.capture.Begin(ctx, a.intents) }); wrong != nil {
 			err = wrong
 		}
 		if err == nil {
@@ -76,7 +81,7 @@ func (a *announcement) announce(ctx context.Context) error {
 		}
 		a.unsure = a.unsure || !errors.Is(err, ErrNotNow)
 		g.metrics.captureFailed("begin")
-		g.log.Warn("announce call failed", "rollout", a.c.caller.rollout, "err", err)
+		g.log.Warn("announce call failed", "rollout", a.rollout, "err", err)
 		if errors.Is(err, ErrRefused) || errors.Is(err, ErrNotNow) || !wait.sleep(ctx) {
 			return err
 		}
@@ -86,7 +91,7 @@ func (a *announcement) announce(ctx context.Context) error {
 // withdraw takes back what may be durable, once announcing has ended: else the rollout
 // would wait for a call that never was. It goes on when the harness has its answer.
 func (a *announcement) withdraw(ended <-chan error) {
-	g := a.c.g
+	g := a.g
 	g.open.Add(1) // as the call itself still does
 	go func() {
 		defer g.open.Done()
@@ -95,7 +100,7 @@ func (a *announcement) withdraw(ended <-chan error) {
 		}
 		for wait := newBackoff(); ; {
 			var err error
-			if wrong := g.safely(a.c.ids[0], func() { err = g.capture.Withdraw(g.life, a.intents) }); wrong != nil {
+			if wrong := g.safely(a.ids[0], func() { err = g.capture.Withdraw(g.life, a.intents) }); wrong != nil {
 				err = wrong
 			}
 			if err == nil {
@@ -104,7 +109,7 @@ func (a *announcement) withdraw(ended <-chan error) {
 			g.metrics.captureFailed("withdraw")
 			if !wait.sleep(g.life) {
 				g.log.Error("a call was refused, and its announcement may have stayed: its rollout is incomplete",
-					"call", a.c.ids, "rollout", a.c.caller.rollout, "err", err)
+					"call", a.ids, "rollout", a.rollout, "err", err)
 				return
 			}
 		}

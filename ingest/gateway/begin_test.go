@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,6 +99,48 @@ func TestAnnouncingWithoutLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, text)
 	require.Zero(t, r.store.open())
+}
+
+// A harness that leaves is not waited for, also where there is no limit and the store
+// says nothing.
+func TestHarnessLeavesAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	hang := make(chan struct{})
+	r := newFakeRig(t, &fakeEngine{}, func(o *Options, _ *fixed, m *memory) {
+		o.Settings.Limits.BeginTimeout = 0
+		m.beforeBegin = func() error { leave(); <-hang; return nil }
+	})
+	_, err := r.call(ctx, "r/v1/chat/completions", hello+`}`)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Eventually(t, func() bool { return r.gateway.Status().OpenCalls == 0 && r.gateway.budget.empty() }, 20*time.Second, time.Millisecond)
+	close(hang)
+	require.NoError(t, r.gateway.Stop(t.Context()))
+	require.Zero(t, r.store.open())
+	require.Empty(t, r.store.all())
+}
+
+// What waits for a store that hangs, to take calls back, does not hold their requests.
+//
+// It runs alone, ahead of those in parallel: it measures memory.
+func TestRefusedCallsHoldNothing(t *testing.T) {
+	const calls, size = 16, 4 << 20
+	hang := make(chan struct{})
+	r := newFakeRig(t, &fakeEngine{}, func(o *Options, _ *fixed, m *memory) {
+		o.Settings.Limits.BeginTimeout = time.Millisecond
+		m.beforeBegin = func() error { <-hang; return nil }
+	})
+	body := `{"model":"policy","messages":[{"role":"user","content":"` + strings.Repeat("a", size) + `"}]}`
+	before := footprint()
+	for range calls {
+		status, text, err := r.post("r/v1/chat/completions", body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusServiceUnavailable, status, text)
+	}
+	r.client.CloseIdleConnections()
+	require.Less(t, int64(footprint())-int64(before), int64(calls*size/4))
+	close(hang)
+	require.NoError(t, r.gateway.Stop(t.Context()))
 }
 
 // A harness that leaves while the store fails leaves no announcement behind.

@@ -5,10 +5,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"icecore/ingest/gateway/turn"
 )
@@ -29,8 +28,9 @@ var (
 func (r rate) of(bytes, values int64) int64 { return r.bytes*bytes + r.values*values }
 
 const (
-	// leastHeld is the least that the default of limits.max_held is.
-	leastHeld = 256 << 20
+	// leastHeld is the least that the default of limits.max_held is: a request of the
+	// default of limits.max_request has room in it.
+	leastHeld = 512 << 20
 	heldWait  = 2 * time.Second
 )
 
@@ -38,10 +38,14 @@ const (
 // traces are stored.
 type budget struct {
 	most int64
-	room *semaphore.Weighted
-	held atomic.Int64
 	// wait is how long a request waits for others to give memory back.
 	wait time.Duration
+
+	mu   sync.Mutex
+	held int64
+	// freed is closed, and made anew, when memory is given back. All that wait try
+	// again then: a small request does not stand behind a large one.
+	freed chan struct{}
 }
 
 // newBudget makes one of most bytes; 0: an eighth of memory.
@@ -49,7 +53,43 @@ func newBudget(most, memory int64) *budget {
 	if most <= 0 {
 		most = max(memory/8, leastHeld)
 	}
-	return &budget{most: most, room: semaphore.NewWeighted(most), wait: heldWait}
+	return &budget{most: most, wait: heldWait, freed: make(chan struct{})}
+}
+
+// take waits until there is room for so many bytes, and has them.
+func (b *budget) take(ctx context.Context, bytes int64) error {
+	ctx, cancel := context.WithTimeout(ctx, b.wait)
+	defer cancel()
+	for {
+		b.mu.Lock()
+		if b.held+bytes <= b.most {
+			b.held += bytes
+			b.mu.Unlock()
+			return nil
+		}
+		freed := b.freed
+		b.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (b *budget) giveBack(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= bytes
+	close(b.freed)
+	b.freed = make(chan struct{})
+}
+
+// inUse gives how much is held now, in bytes.
+func (b *budget) inUse() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held
 }
 
 // share is what one request holds of a budget. It is given back when its last user has
@@ -79,14 +119,11 @@ func (s *share) atLeast(ctx context.Context, bytes int64) error {
 		return &turn.Fault{Status: http.StatusRequestEntityTooLarge, Code: turn.CodeTooLarge,
 			Message: fmt.Sprintf("the request takes more memory than all requests may (limits.max_held: %d bytes)", s.b.most)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.b.wait)
-	defer cancel()
-	if err := s.b.room.Acquire(ctx, more); err != nil {
+	if err := s.b.take(ctx, more); err != nil {
 		return &turn.Fault{Status: http.StatusServiceUnavailable, Code: turn.CodeOverloaded, RetryAfter: busyAgain,
 			Message: "overloaded: the requests of open calls hold too much memory; send this one again later", Cause: err}
 	}
 	s.bytes = bytes
-	s.b.held.Add(more)
 	return nil
 }
 
@@ -109,8 +146,7 @@ func (s *share) shrink(to rate) {
 
 func (s *share) giveBack(bytes int64) {
 	s.bytes -= bytes
-	s.b.held.Add(-bytes)
-	s.b.room.Release(bytes)
+	s.b.giveBack(bytes)
 }
 
 // use adds a user of what is held.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,13 +30,9 @@ func withHeld(most int64) change {
 	return func(o *Options, _ *fixed, _ *memory) { o.Settings.Limits.MaxHeld = most }
 }
 
-// empty says whether nothing is held, and all that may be held can be.
+// empty says whether nothing is held.
 func (b *budget) empty() bool {
-	if b.held.Load() != 0 || !b.room.TryAcquire(b.most) {
-		return false
-	}
-	b.room.Release(b.most)
-	return true
+	return b.inUse() == 0
 }
 
 // Many small bodies that inflate to large ones hold no more than is allowed: those for
@@ -65,7 +62,7 @@ func TestBombsAreBounded(t *testing.T) {
 			var watching, all sync.WaitGroup
 			watching.Go(func() {
 				for watch.Err() == nil {
-					highest.Store(max(highest.Load(), r.gateway.budget.held.Load()))
+					highest.Store(max(highest.Load(), r.gateway.budget.inUse()))
 					runtime.Gosched()
 				}
 			})
@@ -135,14 +132,53 @@ func TestRoomIsWaitedFor(t *testing.T) {
 	go func() { got <- two.atLeast(t.Context(), 60) }()
 	one.use()
 	one.drop()
-	require.Equal(t, int64(60), b.held.Load(), "somebody uses it still")
+	require.Equal(t, int64(60), b.inUse(), "somebody uses it still")
 	one.drop()
 	require.NoError(t, <-got)
 	two.drop()
 	require.True(t, b.empty())
 	require.Equal(t, int64(3<<30), newBudget(0, 24<<30).most)
-	require.Equal(t, int64(256<<20), newBudget(0, 1<<30).most)
-	require.Equal(t, int64(256<<20), newBudget(0, 0).most)
+	require.Equal(t, int64(leastHeld), newBudget(0, 1<<30).most)
+	require.Equal(t, int64(leastHeld), newBudget(0, 0).most)
+	require.Greater(t, int64(leastHeld), takenIn.of(settings.Default().Limits.MaxRequest, 1<<20))
+}
+
+// A request that is small goes ahead of a large one that has to wait.
+func TestSmallOnesPass(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(100, 0)
+		b.wait = time.Hour
+		one, large, small := b.share(), b.share(), b.share()
+		require.NoError(t, one.atLeast(t.Context(), 60))
+		got := make(chan error, 1)
+		go func() { got <- large.atLeast(t.Context(), 80) }()
+		synctest.Wait()
+		require.NoError(t, small.atLeast(t.Context(), 40))
+		one.drop()
+		synctest.Wait()
+		require.Empty(t, got, "there is not room enough yet")
+		small.drop()
+		require.NoError(t, <-got)
+		large.drop()
+		require.True(t, b.empty())
+	})
+}
+
+// A body that was only promised holds next to nothing.
+func TestPromisesHoldLittle(t *testing.T) {
+	t.Parallel()
+	r := newFakeRig(t, &fakeEngine{pieces: []string{"x"}}, withHeld(256<<20))
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = fmt.Fprintf(c, "POST /gateway/r/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", 42<<20)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return r.gateway.budget.inUse() > 0 }, 20*time.Second, time.Millisecond)
+	require.LessOrEqual(t, r.gateway.budget.inUse(), takenIn.of(firstRead, 0))
+	status, text, err := r.post("other/v1/chat/completions", hello+`}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, text)
 }
 
 // However calls end, alone or many at once, nothing stays held.
@@ -176,7 +212,7 @@ func TestNothingStaysHeld(t *testing.T) {
 		"end panics":     func() { r.tolerant("v1beta/models/policy:streamGenerateContent", bodies[3].stream) },
 		"malformed":      func() { r.tolerant(chat, `{"model":`) },
 		"cut coding":     func() { r.tolerant(chat, string(packed(t, "gzip", []byte(says("ok")))[:20])) },
-		"unknown model":  func() { r.tolerant("v1/responses", `{"model":7}`) },
+		"not a model":    func() { r.tolerant("v1/responses", `{"model":7}`) },
 		"too large":      func() { r.tolerant(chat, strings.Repeat("a", 80<<10)) },
 		"bomb":           func() { r.tolerant(chat, string(packed(t, "gzip", []byte(says(strings.Repeat("a", 80<<10)))))) },
 		"counted":        func() { r.tolerant("v1/messages/count_tokens", says("ok")) },
@@ -186,7 +222,7 @@ func TestNothingStaysHeld(t *testing.T) {
 			b := string(packed(t, "gzip", []byte(says(strings.Repeat("a", 60<<10)))))
 			r.leaves(b, len(b)-1)
 		},
-		"unknown rollout": func() { r.tolerant("../-/"+chat, says("ok")) },
+		"unknown model": func() { r.tolerant(chat, strings.Replace(says("ok"), "policy", "nobody", 1)) },
 	}
 	names := make([]string, 0, len(endings))
 	for name, end := range endings {
@@ -295,7 +331,7 @@ func TestWeightsAreTrue(t *testing.T) {
 			before := footprint()
 			go r.tolerant(c.path, c.body)
 			<-asked
-			live, held := int64(footprint())-int64(before), r.gateway.budget.held.Load()
+			live, held := int64(footprint())-int64(before), r.gateway.budget.inUse()
 			t.Logf("a body of %d bytes with %d values holds %d and counts %d", len(c.body), values([]byte(c.body)), live, held)
 			require.LessOrEqual(t, live, held+held/8)
 			require.Less(t, held, 5*live, "no call is refused for memory that it does not take")

@@ -18,11 +18,12 @@ const countWait = 30 * time.Second
 // countTokens answers how many ids a prompt has, by the engine's own template and
 // tokenizer. Where the engine has none to ask, that is said: an estimate would be taken
 // for the truth. Nothing is sampled, so there is no trace.
-func (g *Gateway) countTokens(v *visit) error {
+func (g *Gateway) countTokens(v *visit, held *share) error {
 	c, err := g.admit(v)
 	if err != nil {
 		return err
 	}
+	held.shrink(waiting)
 	e, err := g.engines.Pick(c.model, c.affinity())
 	if err != nil {
 		return err

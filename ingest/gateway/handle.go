@@ -100,7 +100,7 @@ func (g *Gateway) answer(v *visit, inPath string) error {
 		return err
 	}
 	if v.route.act == actCount {
-		return g.countTokens(v)
+		return g.countTokens(v, held)
 	}
 	return g.serve(v, slot, held)
 }

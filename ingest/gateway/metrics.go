@@ -61,7 +61,7 @@ func newMetrics(g *Gateway) *metrics {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "icecore_gateway", Name: name, Help: help}, value))
 	}
 	gauge("open_calls", "Calls that are open.", func() float64 { return float64(g.gate.count()) })
-	gauge("held_bytes", "Memory that the requests of open calls count for (limits.max_held).", func() float64 { return float64(g.budget.held.Load()) })
+	gauge("held_bytes", "Memory that the requests of open calls count for (limits.max_held).", func() float64 { return float64(g.budget.inUse()) })
 	gauge("held_tokens", "Ids held for continuity.", func() float64 { _, n := g.memory.Size(); return float64(n) })
 	gauge("engines_healthy", "Engines that answer.", func() float64 {
 		n := 0

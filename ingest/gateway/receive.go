@@ -29,8 +29,8 @@ const maxCodings = 2
 // receive reads a request's body and undoes its content codings, those of the header
 // and those that only its first bytes tell: proxies lose the header. most bounds it
 // both as it came and inflated, and held is made as large as it is before more of it is
-// read. The body is always read to its end, because net/http watches for a harness that
-// leaves only from there on. The error is a *turn.Fault.
+// read. A body that is taken is read to its end, because net/http watches for a harness
+// that leaves only from there on. The error is a *turn.Fault.
 func receive(w http.ResponseWriter, r *http.Request, patience time.Duration, most int64, held *share) ([]byte, error) {
 	raw, err := receiveAll(w, r, patience, most, held)
 	if err != nil {
@@ -122,7 +122,7 @@ func inflate(raw []byte, most int64, room func(besides int64) func(int) error) (
 		from, err = zlib.NewReader(bytes.NewReader(raw))
 	case len(raw) > 0 && !startsJSON(raw):
 		// "deflate" without the zlib header, as some clients send it.
-		if out, err := readAll(flate.NewReader(bytes.NewReader(raw)), 0, most, room(besides)); err == nil && startsJSON(out) || limits(err) {
+		if out, err := readAll(flate.NewReader(bytes.NewReader(raw)), 0, most, room(besides)); err == nil && startsJSON(out) || ofSize(err) {
 			return out, true, err
 		}
 		return nil, false, nil
@@ -142,20 +142,28 @@ func startsJSON(raw []byte) bool {
 
 var errMost = errors.New("larger than the limit")
 
-// limits says whether an error is about the size of a body and not about the body.
-func limits(err error) bool {
+// ofSize says whether an error is about the size of a body and not about the body.
+func ofSize(err error) bool {
 	var full *turn.Fault
 	return errors.Is(err, errMost) || errors.As(err, &full)
 }
 
-// readAll reads to the end of r, or until it passes most. expect is a first guess; room
-// is told what is about to be held. What comes back has no room to spare.
+// firstRead is most that is held of a body of which nothing has come: its length is only
+// said.
+const firstRead = 1 << 20
+
+// readAll reads to the end of r, or until it passes most. expect is a guess of its
+// length, of which no more than twice what came is held; room is told what is about to be
+// held. What comes back has no room to spare.
 func readAll(r io.Reader, expect, most int64, room func(size int) error) ([]byte, error) {
-	size := int(min(max(expect, 0), most)) + bytes.MinRead
+	whole := int(min(max(expect, 0), most)) + bytes.MinRead
+	size := min(whole, firstRead)
 	var out []byte
 	for {
 		if out != nil && len(out)+bytes.MinRead > size {
-			size = min(size+size/2, int(most)+bytes.MinRead)
+			if size = min(size+size/2, int(most)+bytes.MinRead); len(out) < whole {
+				size = min(size, whole)
+			}
 		}
 		if size > cap(out) {
 			if err := room(size); err != nil {

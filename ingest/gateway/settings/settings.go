@@ -149,7 +149,7 @@ type Limits struct {
 	// MaxOpenPerRollout bounds those of one rollout. Default 0.
 	MaxOpenPerRollout int
 	// MaxHeld bounds the memory that the requests of open calls hold, in bytes. Default
-	// 0: an eighth of the machine's or its cgroup's, at least 256 MiB.
+	// 0: an eighth of the machine's or its cgroup's, at least 512 MiB.
 	MaxHeld int64
 	// HeldTokens bounds the sequences held for continuity, in ids; never 0. Default 64,000,000.
 	HeldTokens int64
