@@ -8,9 +8,10 @@ TORTURE_FLAGS ?=
 BENCH_FLAGS   ?=
 E2E_FLAGS     ?=
 HARNESS_FLAGS ?=
+VLLM_FLAGS    ?=
 PYTHON        ?= python3
 # All Go code, ours only.
-GOFILES       := find . -name '*.go' -not -path '*/node_modules/*' -not -path './.venv/*' -not -path './.venv-trainers/*'
+GOFILES       := find . -name '*.go' -not -path '*/node_modules/*' -not -path './.venv/*' -not -path './.venv-trainers/*' -not -path './.venv-vllm/*'
 
 # Pinned: a linter's next version finds other things.
 GOLANGCI_VERSION := v2.15.0
@@ -24,7 +25,7 @@ LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION))
 VCS     := $(if $(shell git rev-parse HEAD 2>/dev/null),,-buildvcs=false)
 
 # The binary is rebuilt when go says so, not when make does.
-.PHONY: help demo run build test check client trainers wheel e2e e2e-harness fmt lint bench fuzz torture venv javascript clean
+.PHONY: help demo run build test check client trainers wheel e2e e2e-harness e2e-vllm fmt lint bench fuzz torture venv javascript clean
 .DEFAULT_GOAL := help
 
 ## help: list these targets
@@ -101,6 +102,16 @@ e2e/harness/node_modules/made: e2e/harness/package.json e2e/harness/package-lock
 	cd e2e/harness && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
+## e2e-vllm: run the gateway over a real vLLM on this machine's CPU, and compare each trace with what it said (installs 5 GB)
+e2e-vllm: build .venv-vllm/made
+	.venv-vllm/bin/python -B e2e/vllm/run.py --binary bin/icecore $(VLLM_FLAGS)
+
+.venv-vllm/made: e2e/vllm/requirements.txt
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "python3 lacks its venv module (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps -r e2e/vllm/requirements.txt
+	@touch $@
+
 ## fmt: format all Go code
 fmt:
 	$(GOFILES) | xargs gofmt -w -s
@@ -119,7 +130,7 @@ bench: build
 
 ## fuzz: run every fuzz target for FUZZTIME (30s) each
 fuzz:
-	@grep -rHoE --include='*_test.go' --exclude-dir=.venv --exclude-dir=.venv-trainers --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | \
+	@grep -rHoE --include='*_test.go' --exclude-dir=.venv --exclude-dir=.venv-trainers --exclude-dir=.venv-vllm --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | \
 	sed 's|^\(.*\)/[^/]*:func \(.*\)$$|\1 \2|' | sort -u | \
 	while read -r pkg target; do \
 		echo "fuzz $$pkg $$target for $(FUZZTIME)"; \
@@ -147,4 +158,4 @@ apptest/javascript/node_modules/made: apptest/javascript/package.json apptest/ja
 
 ## clean: remove what these targets made (never data)
 clean:
-	rm -rf bin dist .venv .venv-build .venv-trainers
+	rm -rf bin dist .venv .venv-build .venv-trainers .venv-vllm

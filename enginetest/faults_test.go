@@ -147,6 +147,8 @@ func TestVersionBump(t *testing.T) {
 	e, url := server(t, Options{Default: Script{Turns: []Turn{{Length: 20}}, Chunks: Chunks{Sizes: []int{8}},
 		Weights: Weights{BumpAt: 5, BumpTo: "8", Spans: true}}})
 	require.Equal(t, 200, ask(t, url+"/vllm/finish_weight_update", members{"weight_version": "7"}).status)
+	require.Equal(t, 200, ask(t, url+"/vllm/update_weight_version", members{"new_version": "7"}).status)
+	require.Equal(t, 400, ask(t, url+"/vllm/update_weight_version", members{"weight_version": "6"}).status)
 	r := ask(t, url+"/sglang-30917/v1/chat/completions", hello)
 	require.Equal(t, []VersionAt{{0, "7"}, {5, "8"}}, last(t, e).Choices[0].Versions)
 	require.JSONEq(t, `{"weight_version": "8", "weight_versions": [{"version": "7", "start": 0, "end": 5}, {"version": "8", "start": 5, "end": 20}]}`,

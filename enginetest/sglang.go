@@ -46,7 +46,7 @@ func (e *Engine) sglang(generation string) http.Handler {
 	}))
 	mux.HandleFunc("POST /detokenize", e.tool(generation, e.detokenize("text")))
 	for _, route := range []string{"/update_weight_version", "/update_weights_from_disk", "/update_weights_from_tensor", "/update_weights_from_distributed"} {
-		mux.HandleFunc("POST "+route, e.tool(generation, e.setVersion))
+		mux.HandleFunc("POST "+route, e.tool(generation, e.setVersion("weight_version")))
 	}
 	mux.HandleFunc("POST /pause_generation", e.tool(generation, func(raw []byte, _ *http.Request) (any, error) {
 		var b struct {

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// vllm is the face of vLLM at main of late 2026, with VLLM_SERVER_DEV_MODE=1.
+// vllm is the face of vLLM 0.32, with VLLM_SERVER_DEV_MODE=1.
 func (e *Engine) vllm() http.Handler {
 	const face = "vllm"
 	mux := http.NewServeMux()
@@ -17,7 +17,7 @@ func (e *Engine) vllm() http.Handler {
 	mux.HandleFunc("GET /health", e.health)
 	mux.HandleFunc("GET /v1/models", e.models)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"version": "0.30.0"})
+		writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
 	})
 	mux.HandleFunc("POST /tokenize", e.tool(face, e.tokenizeVLLM))
 	mux.HandleFunc("POST /v1/chat/completions/render", e.tool(face, e.render))
@@ -27,9 +27,8 @@ func (e *Engine) vllm() http.Handler {
 	dev.HandleFunc("GET /weight_info", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"weight_version": e.Version()})
 	})
-	for _, route := range []string{"/finish_weight_update", "/update_weight_version"} {
-		dev.HandleFunc("POST "+route, e.tool(face, e.setVersion))
-	}
+	dev.HandleFunc("POST /finish_weight_update", e.tool(face, e.setVersion("weight_version")))
+	dev.HandleFunc("POST /update_weight_version", e.tool(face, e.setVersion("new_version")))
 	dev.HandleFunc("POST /pause", e.tool(face, func(_ []byte, r *http.Request) (any, error) {
 		mode := cmp.Or(r.URL.Query().Get("mode"), "abort")
 		if mode != "abort" && mode != "wait" && mode != "keep" {
@@ -117,13 +116,18 @@ func (e *Engine) tool(face string, do func(raw []byte, r *http.Request) (any, er
 	}
 }
 
-func (e *Engine) setVersion(raw []byte, _ *http.Request) (any, error) {
-	var b struct {
-		Version *string `json:"weight_version"`
+// setVersion takes the version of the weights from the member of this name.
+func (e *Engine) setVersion(name string) func([]byte, *http.Request) (any, error) {
+	return func(raw []byte, _ *http.Request) (any, error) {
+		var b map[string]any
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return nil, refuse(http.StatusBadRequest, "%s is missing", name)
+		}
+		version, ok := b[name].(string)
+		if !ok {
+			return nil, refuse(http.StatusBadRequest, "%s is missing", name)
+		}
+		e.SetVersion(version)
+		return map[string]any{"success": true, name: version}, nil
 	}
-	if err := json.Unmarshal(raw, &b); err != nil || b.Version == nil {
-		return nil, refuse(http.StatusBadRequest, "weight_version is missing")
-	}
-	e.SetVersion(*b.Version)
-	return map[string]any{"success": true, "weight_version": *b.Version}, nil
 }

@@ -41,6 +41,7 @@ var elsewhere = map[string]string{
 	"make client":       "make test begins with it",
 	"make wheel":        "clients/python/tests/test_wheel.py builds and installs it",
 	"make e2e-harness":  "run for every change, before the tests",
+	"make e2e-vllm":     "installs gigabytes; run by hand",
 	"bin/icecore serve": "the page's own server; with flags it is started and stopped here",
 }
 
