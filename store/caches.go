@@ -3,6 +3,7 @@ package store
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 
 	"icecore/trace"
 )
@@ -35,7 +36,8 @@ type headCache struct {
 	mu    sync.Mutex
 	byKey map[int64]*list.Element
 	order *list.List // front: used last
-	bytes int64
+	// bytes is read without mu: a commit that hangs holds that.
+	bytes atomic.Int64
 }
 
 type headEntry struct {
@@ -62,7 +64,7 @@ func (c *headCache) get(key int64) *heads {
 // drop forgets a rollout's heads. mu must be held.
 func (c *headCache) drop(key int64) {
 	if e, ok := c.byKey[key]; ok {
-		c.bytes -= e.Value.(*headEntry).seen
+		c.bytes.Add(-e.Value.(*headEntry).seen)
 		c.order.Remove(e)
 		delete(c.byKey, key)
 	}
@@ -74,11 +76,11 @@ func (c *headCache) trim(touched map[string]*Rollout, limit int64) {
 	for _, r := range touched {
 		if e, ok := c.byKey[r.Key]; ok {
 			h := e.Value.(*headEntry)
-			c.bytes += h.heads.bytes - h.seen
+			c.bytes.Add(h.heads.bytes - h.seen)
 			h.seen = h.heads.bytes
 		}
 	}
-	for c.bytes > limit && c.order.Len() > 1 {
+	for c.bytes.Load() > limit && c.order.Len() > 1 {
 		c.drop(c.order.Back().Value.(*headEntry).key)
 	}
 }

@@ -176,9 +176,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		st.DrainError = d.lastErr.Error()
 	}
 	d.mu.Unlock()
-	s.heads.mu.Lock()
-	st.HeadBytes = s.heads.bytes
-	s.heads.mu.Unlock()
+	st.HeadBytes = s.heads.bytes.Load()
 	var err error
 	if st.FreeBytes, err = s.FreeBytes(); err != nil {
 		return st, err
