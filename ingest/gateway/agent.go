@@ -33,7 +33,8 @@ type codexMetadata struct {
 func codexTurn(h http.Header) codexMetadata {
 	var m codexMetadata
 	if text := h.Get(codexHeader); text != "" {
-		// Half a header still tells what it tells: fields before the fault are set.
+		// It was read once, by codexOf. What is a number here and should be a word is
+		// passed over; the others are set.
 		_ = json.Unmarshal([]byte(text), &m)
 	}
 	return m
@@ -75,7 +76,7 @@ func agentOf(h http.Header, r *turn.Request) (agent, error) {
 	}
 	a.harness, a.version = harnessOf(h)
 	for _, told := range []*string{&a.session, &a.thread, &a.parent} {
-		if looksSecret.MatchString(*told) { // bodies are not cleaned as headers are
+		if secretInID.MatchString(*told) { // bodies are not cleaned as headers are
 			*told = ""
 		}
 	}

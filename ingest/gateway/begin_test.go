@@ -58,6 +58,7 @@ func TestAnnouncingIsBounded(t *testing.T) {
 				f := &fakeEngine{do: func(context.Context, *engine.Call) error { t.Error("an engine was asked"); return nil }}
 				r := newFakeRig(t, f, func(o *Options, _ *fixed, m *memory) {
 					o.Settings.Limits.BeginTimeout = c.limit
+					o.Settings.Limits.Heartbeat = time.Millisecond // none comes: it would name a trace
 					m.beforeBegin = func() error { tries++; return c.begin(hang) }
 				})
 				body := hello + `}`

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -43,6 +44,9 @@ type budget struct {
 
 	mu   sync.Mutex
 	held int64
+	// growing: one that holds something waits for more. A second one is refused at
+	// once, or both would wait for each other.
+	growing bool
 	// freed is closed, and made anew, when memory is given back. All that wait try
 	// again then: a small request does not stand behind a large one.
 	freed chan struct{}
@@ -56,25 +60,36 @@ func newBudget(most, memory int64) *budget {
 	return &budget{most: most, wait: heldWait, freed: make(chan struct{})}
 }
 
-// take waits until there is room for so many bytes, and has them.
-func (b *budget) take(ctx context.Context, bytes int64) error {
+var errGrowing = errors.New("another request waits for room to grow")
+
+// take waits until there is room for so many bytes, and has them. grows: for somebody
+// who holds some already.
+func (b *budget) take(ctx context.Context, bytes int64, grows bool) error {
 	ctx, cancel := context.WithTimeout(ctx, b.wait)
 	defer cancel()
-	for {
-		b.mu.Lock()
-		if b.held+bytes <= b.most {
-			b.held += bytes
-			b.mu.Unlock()
-			return nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if grows && b.held+bytes > b.most {
+		if b.growing {
+			return errGrowing
 		}
+		b.growing = true
+		defer func() { b.growing = false }()
+	}
+	for b.held+bytes > b.most {
 		freed := b.freed
 		b.mu.Unlock()
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return ctx.Err()
+		}
+		b.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 	}
+	b.held += bytes
+	return nil
 }
 
 func (b *budget) giveBack(bytes int64) {
@@ -119,7 +134,7 @@ func (s *share) atLeast(ctx context.Context, bytes int64) error {
 		return &turn.Fault{Status: http.StatusRequestEntityTooLarge, Code: turn.CodeTooLarge,
 			Message: fmt.Sprintf("the request takes more memory than all requests may (limits.max_held: %d bytes)", s.b.most)}
 	}
-	if err := s.b.take(ctx, more); err != nil {
+	if err := s.b.take(ctx, more, s.bytes > 0); err != nil {
 		return &turn.Fault{Status: http.StatusServiceUnavailable, Code: turn.CodeOverloaded, RetryAfter: busyAgain,
 			Message: "overloaded: the requests of open calls hold too much memory; send this one again later", Cause: err}
 	}

@@ -165,6 +165,35 @@ func TestSmallOnesPass(t *testing.T) {
 	})
 }
 
+// Of those that hold something and want more, one waits; the others are refused at once,
+// and what they give back is its own.
+func TestOneGrows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(100, 0)
+		b.wait = time.Hour
+		got := make(chan error, 3)
+		for range 3 {
+			s := b.share()
+			require.NoError(t, s.atLeast(t.Context(), 30))
+			go func() {
+				err := s.atLeast(t.Context(), 70)
+				s.drop()
+				got <- err
+			}()
+		}
+		failed := 0
+		for range 3 {
+			if err := <-got; err != nil {
+				require.ErrorIs(t, err, errGrowing)
+				failed++
+			}
+		}
+		require.Less(t, failed, 3)
+		require.True(t, b.empty())
+	})
+}
+
 // A body that was only promised holds next to nothing.
 func TestPromisesHoldLittle(t *testing.T) {
 	t.Parallel()

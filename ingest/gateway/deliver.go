@@ -84,9 +84,10 @@ func (d *delivery) start(prompt *int64) {
 }
 
 // heartbeat shows a harness that waits that its answer goes on. Where the engine has
-// not accepted yet, the answer begins with it: from then on faults are events.
+// not accepted yet, the answer begins with it: from then on faults are events. It does
+// not begin, and name a trace, before it is sure that the trace comes.
 func (d *delivery) heartbeat() {
-	if !d.c.request.Stream {
+	if !d.c.request.Stream || !d.in.isAnnounced() {
 		return
 	}
 	d.o.begin()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +144,39 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 		})
 	}
 	require.Greater(t, places, 90)
+}
+
+// A hint for a provider's cache, in whatever object is not handed on as it came, reaches
+// no engine and is listed nowhere: templates print what they are given. Google's API has
+// none.
+func TestHintsReachNoEngine(t *testing.T) {
+	t.Parallel()
+	carried := regexp.MustCompile(`(?i)parameters|schema|format|input$|args|response$|image_url$|input_audio$`)
+	for _, one := range rich {
+		if _, google := one.provider.(generate.Provider); google {
+			continue
+		}
+		decode := func(body []byte) *turn.Request {
+			r, err := one.provider.Decode(turn.Incoming{Path: one.path, Body: body})
+			require.NoError(t, err, one.path)
+			return r
+		}
+		var whole any
+		require.NoError(t, json.Unmarshal([]byte(one.text), &whole))
+		plain := decode([]byte(one.text))
+		objects(whole, "", func(at string, o map[string]any) {
+			if carried.MatchString(at) || o["cache_control"] != nil {
+				return
+			}
+			o["cache_control"] = map[string]any{"type": "ephemeral"}
+			defer delete(o, "cache_control")
+			body, err := json.Marshal(whole)
+			require.NoError(t, err)
+			r := decode(body)
+			require.NotContains(t, seen(t, r), "cache_control", "%s at %q", one.path, at)
+			require.Equal(t, plain.Rewrites, r.Rewrites, "%s at %q", one.path, at)
+		})
+	}
 }
 
 // A description that is empty is none that was left out: templates print it.

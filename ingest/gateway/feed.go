@@ -19,11 +19,12 @@ const deltaBytes = 64
 // feed takes deltas from the goroutine that reads the engine to the one that writes to
 // the harness, many at a time.
 type feed struct {
-	mu       sync.Mutex
-	deltas   []turn.Delta
-	bytes    int
-	accepted bool
-	prompt   *int64
+	mu     sync.Mutex
+	deltas []turn.Delta
+	bytes  int
+	// announced: the call is durable; accepted: the engine has taken it.
+	announced, accepted bool
+	prompt              *int64
 	// news and room hold one signal each: something came, something was taken.
 	news, room chan struct{}
 }
@@ -37,6 +38,20 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// announce says that the call is announced: its trace will come.
+func (f *feed) announce() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.announced = true
+}
+
+// isAnnounced says whether the answer may begin, which names the trace.
+func (f *feed) isAnnounced() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.announced
 }
 
 // accept says that the engine has taken the call.

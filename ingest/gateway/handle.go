@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -35,7 +34,7 @@ func (g *Gateway) handle(c echo.Context) error {
 	id, rest, _ := strings.Cut(strings.TrimPrefix(v.r.URL.EscapedPath(), "/gateway/"), "/")
 	rollout, wrong := url.PathUnescape(id)
 	path, err := url.PathUnescape(rest)
-	astray := slices.Contains(partsOfPaths, rollout)
+	astray := !isRollout(rollout)
 	if astray && strings.Trim(rollout, ".") != "" {
 		path = rollout + "/" + path
 	}
@@ -79,6 +78,10 @@ func (g *Gateway) answer(v *visit, inPath string) error {
 	defer slot.leave()
 	header, query, key := credentials(v.r.Header, v.r.URL.Query())
 	v.incoming = turn.Incoming{Header: header, Query: query, Path: v.route.path}
+	if inPath == nobody && v.r.Header.Get("Icecore-Rollout-Id") != header.Get("Icecore-Rollout-Id") {
+		// Without it the call would go into another rollout.
+		return turn.Invalid("Icecore-Rollout-Id", "the header Icecore-Rollout-Id looks like a credential: a rollout's id must not")
+	}
 	var err error
 	models := v.route.act == actModels || v.route.act == actModel
 	if !models || g.settings.Callers == settings.CallersKey { // a list of models is of no rollout

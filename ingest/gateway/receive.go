@@ -153,16 +153,16 @@ func ofSize(err error) bool {
 const firstRead = 1 << 20
 
 // readAll reads to the end of r, or until it passes most. expect is a guess of its
-// length, of which no more than twice what came is held; room is told what is about to be
-// held. What comes back has no room to spare.
+// length, which is believed once firstRead of it has come; room is told what is about to
+// be held. What comes back has no room to spare.
 func readAll(r io.Reader, expect, most int64, room func(size int) error) ([]byte, error) {
 	whole := int(min(max(expect, 0), most)) + bytes.MinRead
 	size := min(whole, firstRead)
 	var out []byte
 	for {
 		if out != nil && len(out)+bytes.MinRead > size {
-			if size = min(size+size/2, int(most)+bytes.MinRead); len(out) < whole {
-				size = min(size, whole)
+			if size = min(size+size/2, int(most)+bytes.MinRead); size < whole {
+				size = whole
 			}
 		}
 		if size > cap(out) {

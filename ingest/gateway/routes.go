@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -10,22 +12,27 @@ import (
 	"icecore/ingest/gateway/turn"
 )
 
-// Register adds the routes. Those for what is not found take methods that Echo does not
-// know, and the paths of the APIs where a base URL lacks /gateway/{rollout_id}: clients
-// of a provider show no more of another's error than its status.
+// Register adds the routes. That for what is not found takes methods that Echo does not
+// know. Where a base URL lacks /gateway/{rollout_id}, the API's path stands somewhere
+// else: clients of a provider show no more of another's error than its status, so it is
+// answered here. For that e must have its error handler already.
 func (g *Gateway) Register(e *echo.Echo) {
 	for _, path := range []string{"/gateway/:rollout_id", "/gateway/:rollout_id/*"} {
 		e.Any(path, g.handle)
 		e.RouteNotFound(path, g.handle)
 	}
-	for _, path := range []string{"/gateway", "/v1beta/*", "/v1alpha/*"} {
-		e.RouteNotFound(path, g.astray)
-	}
-	for _, path := range []string{"/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/models", "/models/*"} {
-		e.RouteNotFound(path, g.astray)
-		e.RouteNotFound("/v1"+path, g.astray)
+	others := e.HTTPErrorHandler
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		if path := strings.TrimRight(c.Request().URL.Path, "/"); errors.Is(err, echo.ErrNotFound) && (pathOfAPI.MatchString(path) || path == "/gateway") {
+			g.astray(c)
+			return
+		}
+		others(err, c)
 	}
 }
+
+// pathOfAPI finds the paths of the APIs, wherever a base URL has put them.
+var pathOfAPI = regexp.MustCompile(`/(?:chat/completions|responses|messages|messages/count_tokens|models(?:/[^/]+)?)$|/v1(?:beta|alpha)/`)
 
 // action is what a path asks for.
 type action int
@@ -65,7 +72,13 @@ const there = "POST chat/completions, responses, messages, messages/count_tokens
 
 // partsOfPaths are no rollouts in a path: where one of them stands in a rollout's place,
 // the base URL lacks the rollout, and the calls of every such harness would go into one.
-var partsOfPaths = []string{"", ".", "..", "v1", "v1beta", "v1alpha", "chat", "completions", "responses", "messages", "models"}
+// Nor is what a template or a program leaves there that was not filled in.
+var partsOfPaths = []string{"", ".", "..", "v1", "v2", "v1beta", "v1alpha", "api", "openai", "anthropic", "gateway",
+	"chat", "completions", "responses", "messages", "models", "rollout", "rollout_id", "undefined", "null", "none"}
+
+func isRollout(id string) bool {
+	return !slices.Contains(partsOfPaths, strings.ToLower(strings.TrimSpace(id))) && !strings.ContainsAny(id, "{}<>$")
+}
 
 // baseURL is how the base URL of an API looks.
 func baseURL(api string) string {
@@ -76,13 +89,12 @@ func baseURL(api string) string {
 }
 
 // astray refuses calls whose base URL has no /gateway in it.
-func (g *Gateway) astray(c echo.Context) error {
+func (g *Gateway) astray(c echo.Context) {
 	v := &visit{w: c.Response(), r: c.Request()}
 	v.route = match(v.r.Method, v.r.URL.Path, v.r.Header)
 	v.provider = g.providers[v.route.api]
 	g.fail(v, refuse(http.StatusNotFound, turn.CodeNotFound, "there is nothing at this path: the base URL of this API is "+baseURL(v.route.api)+
 		", with the id of a rollout in place of ROLLOUT"))
-	return nil
 }
 
 // match finds the route of a path. Leading v1/ say nothing: harnesses differ in
@@ -121,7 +133,7 @@ func match(method, path string, h http.Header) route {
 	if !google {
 		var models bool
 		if name, models = strings.CutPrefix(short, "models/"); !models {
-			return route{act: actNone, api: apiOf(short)}
+			return route{act: actNone, api: apiOf(short, h)}
 		}
 	}
 	// A model's name may hold a colon, so the last one parts it from the method. Nobody
@@ -159,14 +171,18 @@ func modelsAPI(h http.Header) string {
 }
 
 // apiOf guesses in whose shape a path that is not there is refused.
-func apiOf(path string) string {
+func apiOf(path string, h http.Header) string {
 	switch {
-	case strings.HasPrefix(path, "messages"):
+	case strings.HasPrefix(path, "messages/"), strings.HasSuffix(path, "messages"), strings.HasSuffix(path, "messages/count_tokens"):
 		return apiMessages
-	case strings.HasPrefix(path, "v1beta"):
+	case strings.HasSuffix(path, "chat/completions"):
+		return apiChat
+	case strings.HasSuffix(path, "responses"):
+		return apiResponses
+	case strings.Contains(path, "v1beta/"), strings.Contains(path, ":generateContent"), strings.Contains(path, ":streamGenerateContent"):
 		return apiGenerate
 	}
-	return apiChat
+	return modelsAPI(h)
 }
 
 // methods are those that a route takes; none: there is no such route.
@@ -185,7 +201,8 @@ func (r route) methods() []string {
 func (r route) checkMethod(method string) error {
 	switch r.act {
 	case actNone:
-		return refuse(http.StatusNotFound, turn.CodeNotFound, "there is nothing at this path; there is "+there)
+		return refuse(http.StatusNotFound, turn.CodeNotFound, "there is nothing at this path; there is "+there+
+			"; the base URL of this API is "+baseURL(r.api)+", with the id of a rollout in place of ROLLOUT")
 	case actCompact:
 		// A client that asks for this keeps no history of its own any more: what we
 		// would make up could not be told from what the model said.

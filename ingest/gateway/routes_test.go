@@ -146,6 +146,28 @@ func TestBaseURLsThatLackSomething(t *testing.T) {
 		{apiMessages, "/messages", without, 404},
 		{apiGenerate, "/v1beta/models/x:generateContent", without, 404},
 		{apiGenerate, "/v1/models/x:streamGenerateContent", without, 404},
+		{apiMessages, "/v1/v1/messages", without, 404},
+		{apiGenerate, "/v1/v1beta/models/x:generateContent", without, 404},
+		{apiChat, "/r-u/v1/chat/completions", with, 404},
+		{apiResponses, "/openai/v1/responses", with, 404},
+		{apiMessages, "/anthropic/v1/messages", without, 404},
+		{apiMessages, "/v1/gateway/r-u/v1/messages", without, 404},
+		{apiChat, "/Gateway/r-u/v1/chat/completions", with, 404},
+		{apiMessages, "//v1/messages", without, 404},
+		// Below a rollout, but for something between.
+		{apiMessages, "/gateway/r/r-u/v1/messages", without, 404},
+		{apiMessages, "/gateway/r/v1/api/v1/messages", without, 404},
+		{apiGenerate, "/gateway/r/v1/openai/v1beta/models/x:generateContent", without, 404},
+		{apiResponses, "/gateway/r/v1beta/responses", with, 404},
+		// What should have been filled in.
+		{apiChat, "/gateway/ROLLOUT/v1/chat/completions", with, 400},
+		{apiChat, "/gateway/%7Brollout_id%7D/v1/chat/completions", with, 400},
+		{apiChat, "/gateway/$ROLLOUT/v1/chat/completions", with, 400},
+		{apiMessages, "/gateway/%3Crollout%3E/v1/messages", without, 400},
+		{apiMessages, "/gateway/undefined/v1/messages", without, 400},
+		{apiChat, "/gateway/None/v1/chat/completions", with, 400},
+		{apiChat, "/gateway/V1/chat/completions", with, 400},
+		{apiChat, "/gateway/v1%20/chat/completions", with, 400},
 	} {
 		for _, key := range []string{"none", "ick_one"} {
 			status, _, body := r.ask(http.MethodPost, c.path, "X-Api-Key", key)
@@ -168,7 +190,8 @@ func TestBaseURLsThatLackSomething(t *testing.T) {
 	status, text, _ := r.post("-/v1/chat/completions", hello+`}`, "Authorization", "Bearer ick_v1")
 	require.Equal(t, http.StatusOK, status, text)
 	require.Equal(t, "v1", r.store.wait(t, 1)[0].RolloutID)
-	for _, one := range [][]string{{"ick_one"}, {"-", "Icecore-Rollout-Id", "ick_one"}, {"-", "X-Session-Id", "ick_one"}} {
+	for _, one := range [][]string{{"ick_one"}, {"-", "Icecore-Rollout-Id", "ick_one"}, {"-", "X-Session-Id", "ick_one"},
+		{"-", "Icecore-Rollout-Id", "Bearer abcdefgh", "X-Session-Id", "another"}} {
 		status, text, _ = r.post(one[0]+"/v1/chat/completions", hello+`}`, one[1:]...)
 		require.Equal(t, http.StatusBadRequest, status, text)
 		require.NotContains(t, text+r.log.String(), "ick_one")

@@ -36,6 +36,7 @@ func (c *call) attempt(ctx context.Context, out *feed, o *outcome) *turn.Fault {
 	if err := c.begin(ctx, o); err != nil {
 		return faultOf(context.Cause(ctx), err)
 	}
+	out.announce()
 	fault := c.ask(ctx, e, out, o)
 	if fault == nil {
 		c.remember(o)

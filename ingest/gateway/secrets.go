@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -27,12 +28,33 @@ func secretName(name string) bool {
 	return low == "key"
 }
 
-// looksSecret finds credentials by their look, wherever they stand.
-var looksSecret = regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}` +
-	`|\bick_[\w-]+|\bsk[-_][\w-]{6,}|\b[pr]k_(?:live|test)_\w+|\b(?:gh[oprsu]|github_pat|glpat|xox[a-z])[-_][\w-]{6,}|\b(?:hf|npm|gsk|xai)[-_]\w{20,}` +
+// secretLook finds credentials by their look. Keys that begin with sk are longKey's.
+var secretLook = regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}` +
+	`|\bick_[\w-]+|\b[pr]k_(?:live|test)_\w+|\b(?:gh[oprsu]|github_pat|glpat|xox[a-z])[-_][\w-]{6,}|\b(?:hf|npm|gsk|xai)[-_]\w{20,}` +
 	`|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{20,}|\bya29\.[\w-]{6,}` +
 	`|\beyJ[\w-]{6,}\.[\w-]+` +
 	`|://[^/\s:@]*:[^/\s@]+@`)
+
+// longKey is what may be a key as OpenAI's and Anthropic's are. Names have an sk in them
+// too (sk-learn, or Slovak), so one is a key only where a word begins, and with a digit.
+var longKey = regexp.MustCompile(`(?i)(?:^|[\s"'=:,;(])sk[-_]([\w-]{20,})`)
+
+// secretInID finds what is no id: nothing else is looked for in ids, which are anybody's
+// choice. A call that lost one goes to another rollout or thread.
+var secretInID = regexp.MustCompile(`(?i)\bbearer\s+[\w.~+/=-]{6,}|\bick_[\w-]+|\beyJ[\w-]{6,}\.[\w-]+`)
+
+// isID finds the names of headers and members that tell whose a call is.
+var isID = regexp.MustCompile(`(?i)^icecore-|(?:^|[-_])(?:session|thread|agent)[-_]id$`)
+
+// looksSecret says whether a value looks like a credential where that name stands.
+func looksSecret(name, value string) bool {
+	if isID.MatchString(name) {
+		return secretInID.MatchString(value)
+	}
+	return secretLook.MatchString(value) || slices.ContainsFunc(longKey.FindAllStringSubmatch(value, -1), func(m []string) bool {
+		return strings.ContainsAny(m[1], "0123456789")
+	})
+}
 
 // ourKey is a key that was minted here, within what a client made of it.
 var ourKey = regexp.MustCompile(`(?:^|[\s"':;,=])(ick_[^\s"':;,@]*)`)
@@ -71,19 +93,18 @@ func credentials(h http.Header, q url.Values) (clean http.Header, query url.Valu
 			switch values := from[name]; {
 			case secretName(name):
 				found(values)
-			case slices.ContainsFunc(values, looksSecret.MatchString):
-			case name != codexHeader && slices.ContainsFunc(values, structured):
+			case name == codexHeader:
+				if text := codexOf(values[0]); text != "" {
+					left[name] = []string{text}
+				}
+			case slices.ContainsFunc(values, func(v string) bool { return looksSecret(name, v) || structured(v) }):
 			default:
 				left[name] = values
 			}
 		}
 		return left
 	}
-	clean, query = take(h), take(q)
-	if text := clean.Get(codexHeader); text != "" {
-		clean.Set(codexHeader, codexOf(text))
-	}
-	return clean, query, minted
+	return take(h), take(q), minted
 }
 
 // structured says that a value is JSON. No harness but Codex says who it is in JSON, and
@@ -99,16 +120,30 @@ const codexHeader = "X-Codex-Turn-Metadata"
 // anything.
 var codexMembers = []string{"session_id", "thread_id", "parent_thread_id", "request_kind", "turn_id", "window_number", "thread_source", "subagent_kind"}
 
-// codexOf gives of Codex's header the members that are known, and words.
+// codexOf gives of Codex's header the members that are known, and words; of one that was
+// cut, those before the cut. Empty: there are none.
 func codexOf(text string) string {
-	var all map[string]any
-	if json.Unmarshal([]byte(text), &all) != nil {
+	all := map[string]any{}
+	members := json.NewDecoder(strings.NewReader(text))
+	if start, err := members.Token(); err != nil || start != json.Delim('{') {
 		return ""
 	}
+	for members.More() {
+		name, err := members.Token()
+		if err != nil {
+			break
+		}
+		var value any
+		if members.Decode(&value) != nil {
+			break
+		}
+		all[fmt.Sprint(name)] = value
+	}
+	_, cut := members.Token() // a number that ends with the text may be half of one
 	maps.DeleteFunc(all, func(name string, value any) bool {
 		word, isText := value.(string)
 		_, isNumber := value.(float64)
-		return !slices.Contains(codexMembers, name) || !isText && !isNumber || looksSecret.MatchString(word)
+		return !slices.Contains(codexMembers, name) || !isText && (!isNumber || cut != nil) || looksSecret(name, word)
 	})
 	out, err := sortedJSON(all)
 	if err != nil || len(all) == 0 {

@@ -70,6 +70,88 @@ func TestCredentials(t *testing.T) {
 	require.Equal(t, "a\ufffd", clip("a\xff", 10))
 }
 
+// Ids that look a little like keys are kept, or a call would go to another rollout; real
+// keys are not, in headers that are free to hold anything.
+func TestIDsAreNoKeys(t *testing.T) {
+	t.Parallel()
+	keptIn := func(name, value string) bool {
+		clean, query, _ := credentials(headerOf(name, value), url.Values{name: {value}})
+		require.Equal(t, clean.Get(name), query.Get(name))
+		return clean.Get(name) == value
+	}
+	ids := []string{"Icecore-Rollout-Id", "Icecore-Thread", "Icecore-Parent-Thread", "X-Session-Id", "Session-Id", "Thread-Id", "X-Claude-Code-Agent-Id", "X-Parent-Session-Id"}
+	free := []string{"User-Agent", "X-Client-Request-Id", "Originator"}
+	for _, id := range []string{"mgsm-sk-000123", "task-sk-toolkit-17", "sk-learn-issue-10297", "swe-sk_image-1234567", "sk-learn", "sk_SK", "disk-usage-0123456789-0123456789",
+		"mgsm-sk-0123456789012345678901234567", "sk-an-id-of-letters-alone-is-none", "tick_12", "pick_7"} {
+		for _, name := range slices.Concat(ids, free) {
+			require.True(t, keptIn(name, id), "%s: %s", name, id)
+		}
+		require.JSONEq(t, `{"session_id":"`+id+`"}`, codexOf(`{"session_id":"`+id+`"}`))
+	}
+	for _, name := range ids {
+		require.True(t, keptIn(name, "sk-learn__scikit-learn-10297"), name)
+		require.True(t, keptIn(name, "basic tutorial-3"), name)
+	}
+	r := strings.Repeat("aB3dE6gH9k", 10)
+	for _, key := range []string{"sk-" + r[:48], "sk-proj-" + r[:40] + "_" + r[:20], "sk-svcacct-" + r[:40], "sk-ant-api03-" + r[:60] + "-AA", "sk_live_" + r[:24], "sk-or-v1-" + r[:64],
+		"ghp_" + r[:36], "github_pat_" + r[:22] + "_" + r[:59], "AIza" + r[:35], "AKIA" + strings.ToUpper(r[:16]), "hf_" + r[:34], "gsk_" + r[:52], "ick_" + r[:43],
+		"eyJ" + r[:20] + "." + r[:30] + "." + r[:43]} {
+		for _, name := range free {
+			for _, around := range []string{"%s", "x/1.0 %s", `key="%s"`, "key='%s'", "key=%s", "key:%s", "a,%s", "x/1.0 (%s; y)"} {
+				require.False(t, keptIn(name, fmt.Sprintf(around, key)), "%s: "+around, name, key)
+			}
+		}
+		require.Empty(t, codexOf(`{"turn_id":"`+key+`"}`))
+	}
+	for _, secret := range []string{"ick_" + r[:43], "Bearer sk-" + r[:48], "eyJ" + r[:20] + "." + r[:30] + "." + r[:43]} {
+		for _, name := range ids {
+			require.False(t, keptIn(name, secret), "%s: %s", name, secret)
+		}
+		require.Empty(t, codexOf(`{"session_id":"`+secret+`"}`))
+	}
+}
+
+// Ids with an sk in them name rollout and thread.
+func TestIDsWithAnSK(t *testing.T) {
+	t.Parallel()
+	r := newFakeRig(t, &fakeEngine{pieces: []string{"x"}})
+	status, text, err := r.post("-/v1/chat/completions", hello+`}`, "Icecore-Rollout-Id", "mgsm-sk-000123", "Icecore-Thread", "task-sk-toolkit-17", "X-Session-Id", "sk-learn__scikit-learn-10297")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, text)
+	got := r.store.wait(t, 1)[0]
+	require.Equal(t, "mgsm-sk-000123", got.RolloutID)
+	require.Equal(t, "task-sk-toolkit-17", meta(t, got)["agent_thread"])
+	require.Equal(t, "sk-learn__scikit-learn-10297", meta(t, got)["session"])
+}
+
+// Of a header of Codex that was cut there is what stood before the cut; of one that says
+// nothing there is nothing.
+func TestCutCodexHeader(t *testing.T) {
+	t.Parallel()
+	const whole = `{"session_id":"s-1","sandbox":{"a":[1]},"window_number":12,"request_kind":"compaction"}`
+	for text, want := range map[string]string{
+		whole:                              `{"session_id":"s-1","window_number":12,"request_kind":"compaction"}`,
+		whole[:len(whole)-1]:               `{"session_id":"s-1","request_kind":"compaction"}`,
+		whole[:len(whole)-3]:               `{"session_id":"s-1"}`,
+		whole[:62]:                         `{"session_id":"s-1"}`,
+		whole[:30]:                         `{"session_id":"s-1"}`,
+		whole[:17]:                         "",
+		"{":                                "",
+		"":                                 "",
+		`["session_id","s-1"]`:             "",
+		`{"session_id":7,"thread_id":"t"}`: `{"session_id":7,"thread_id":"t"}`,
+	} {
+		clean, _, _ := credentials(headerOf(codexHeader, text), nil)
+		if want == "" {
+			require.NotContains(t, clean, codexHeader, text)
+			continue
+		}
+		require.JSONEq(t, want, clean.Get(codexHeader), text)
+		require.Equal(t, strings.Contains(want, `"s-1"`), sessionOf(clean) == "s-1", text)
+		require.Equal(t, strings.Contains(want, `"t"`), codexTurn(clean).ThreadID == "t", text)
+	}
+}
+
 // The headers that metadata repeats are those of the list, in part.
 func TestKeptHeaders(t *testing.T) {
 	t.Parallel()
@@ -97,10 +179,15 @@ func TestCanariesAreNowhere(t *testing.T) {
 		in    []string
 	}
 	var plants []plant
-	for _, secret := range []string{"sk-" + word, "ick_" + word, "Bearer " + word, "Basic " + basic, "x/1.0 (sk-" + word + ")", "ghp_" + word, "https://u:" + word + "@h/",
-		"eyJhbGciOiJI." + word} {
+	for _, secret := range []string{"ick_" + word, "Bearer " + word, "eyJhbGciOiJI." + word} {
 		plants = append(plants, plant{secret, all}, plant{codex(secret), []string{codexHeader}},
 			plant{`{"session_id":"` + secret + `"}`, []string{codexHeader}}, plant{fmt.Sprintf(`{"session_id":"\u%04x%s"}`, secret[0], secret[1:]), []string{codexHeader}})
+	}
+	long := "sk-proj-0123456789-" + word
+	free := slices.DeleteFunc(slices.Clone(all), isID.MatchString)
+	for _, secret := range []string{long, "Basic " + basic, "x/1.0 (" + long + ")", "ghp_" + word, "https://u:" + word + "@h/"} {
+		plants = append(plants, plant{secret, free}, plant{codex(secret), []string{codexHeader}},
+			plant{`{"thread_source":"` + secret + `"}`, []string{codexHeader}}, plant{fmt.Sprintf(`{"thread_source":"\u%04x%s"}`, secret[0], secret[1:]), []string{codexHeader}})
 	}
 	plants = append(plants, plant{word, odd}, plant{codex(word), []string{codexHeader}}, plant{`{"a":"` + word + `"}`, keptHeaders}, plant{`["` + word + `"]`, keptHeaders})
 	for _, mode := range []string{settings.BodiesHarness, settings.BodiesNone} {

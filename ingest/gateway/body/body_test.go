@@ -94,6 +94,25 @@ func TestRead_TakesWhatIsWithinBounds(t *testing.T) {
 	require.Equal(t, "n7", asFault(t, err).Field)
 }
 
+func TestHintsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`{ "a" :1,"cache_control":{"type":"ephemeral"}, "b\"":null }`: `{"a":1,"b\"":null}`,
+		`{"cache_control":null,"a": [ 1]}`:                            `{"a":[ 1]}`,
+		`{"cache_control":{}}`:                                        `{}`,
+		`{ "a" :1 }`:                                                  `{ "a" :1 }`,
+	} {
+		f, err := body.Read([]byte(`{"v":` + raw + `}`))
+		require.NoError(t, err)
+		v := f.Get("v")
+		inner, err := v.Fields()
+		require.NoError(t, err)
+		require.Equal(t, want, string(inner.Unhinted(v)))
+		require.NotContains(t, inner.Rest(), "cache_control")
+		require.Nil(t, inner.Rest("a"))
+	}
+}
+
 func TestGetters(t *testing.T) {
 	t.Parallel()
 	f, err := body.Read([]byte(` { "s" : "a\u00e9\ud800b", "big":9007199254740993 ,"round":8e3,"half":0.5,"huge":1e400,

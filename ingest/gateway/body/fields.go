@@ -58,19 +58,17 @@ func (f Fields) Has(name string) bool { return !f.Get(name).Absent() }
 // All gives the members in order. A null is one of them.
 func (f Fields) All() []Member { return f.members }
 
-// Rest gives the members that are not null and not among the names, as they came; nil:
-// none.
+// hints are members, of any object, that steer a provider's cache and are no content:
+// that an engine does not get them changes nothing that it sees.
+var hints = []string{"cache_control"}
+
+// Rest gives the members that are not null, no hints, and not among the names, as they
+// came; nil: none.
 func (f Fields) Rest(known ...string) map[string]json.RawMessage {
 	var rest map[string]json.RawMessage
-next:
 	for _, m := range f.members {
-		if m.Value.Absent() {
+		if m.Value.Absent() || slices.Contains(known, m.Name) || slices.Contains(hints, m.Name) {
 			continue
-		}
-		for _, name := range known {
-			if m.Name == name {
-				continue next
-			}
 		}
 		if rest == nil {
 			rest = map[string]json.RawMessage{}
@@ -80,12 +78,26 @@ next:
 	return rest
 }
 
-// hints are members, of any object, that steer a provider's cache and are no content:
-// that an engine does not get them changes nothing that it sees.
-var hints = []string{"cache_control"}
+// Unhinted gives v, whose members f are, as it came but without hints among them.
+func (f Fields) Unhinted(v Value) json.RawMessage {
+	if !slices.ContainsFunc(f.members, func(m Member) bool { return slices.Contains(hints, m.Name) }) {
+		return v.raw
+	}
+	out := []byte{'{'}
+	for _, m := range f.members {
+		if slices.Contains(hints, m.Name) {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(AppendString(out, m.Name), ':'), m.Value.raw...)
+	}
+	return append(out, '}')
+}
 
-// Drop lists in r the members that are not null and not among the names: nothing reads
-// them, so the engine does not see them.
+// Drop lists in r the members that are not null, no hints, and not among the names:
+// nothing reads them, so the engine does not see them.
 func (f Fields) Drop(r *turn.Request, known ...string) {
 	for _, m := range f.members {
 		if !m.Value.Absent() && !slices.Contains(known, m.Name) && !slices.Contains(hints, m.Name) {

@@ -211,5 +211,5 @@ func part(r *turn.Request, v body.Value) (turn.Part, error) {
 	case slices.Contains([]string{"input_text", "output_text", "input_image"}, kind):
 		return turn.Part{}, f.Get("type").Invalid(kind + " is a part of the Responses API; use text or image_url")
 	}
-	return turn.Part{Raw: v.Raw()}, nil // an image, a sound, …: the engine knows whether it takes it
+	return turn.Part{Raw: f.Unhinted(v)}, nil // an image, a sound, …: the engine knows whether it takes it
 }

@@ -84,7 +84,8 @@ func (w *writer) ids(name string, ids []int32) {
 
 // messages writes the history and the tools. Where the thinking stands differs: SGLang
 // knows reasoning_content; vLLM's templates get reasoning, and the other name is lost
-// without a word, in some versions by chat too, in the newest by /tokenize alone.
+// without a word, in some versions by chat too, in the newest by /tokenize alone. Both
+// are not sent: some versions take only the one out of what a Mistral tokenizer gets.
 func (w *writer) messages(c *Call, kind string) {
 	field := c.Reasoning
 	switch {

@@ -77,7 +77,7 @@ func (e *Engine) event(f *engineFault) *turn.Fault {
 // refused makes a fault of an answer that is no 2xx.
 func (e *Engine) refused(status int, header http.Header, body []byte) *turn.Fault {
 	// Before it is read as well: inside a raw piece of JSON its end may be cut off.
-	told := e.clean(toldIn(e.redact(bytes.TrimPrefix(body, mark))))
+	told := e.clean(toldIn(e.redact(bytes.TrimPrefix(body, mark), minSecret)))
 	says := told
 	if says == "" {
 		says = "it gave no reason"
@@ -174,33 +174,49 @@ func toldIn(body []byte) string {
 // clean makes an engine's words fit to be told: short, printable, and without the
 // credential, which some servers echo.
 func (e *Engine) clean(t string) string {
-	t = string(e.redact([]byte(t)))
+	t = string(e.redact([]byte(t), 0))
 	t = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(t, "\uFFFD"), func(r rune) bool {
 		return unicode.IsControl(r) || unicode.IsSpace(r)
 	}), " ")
 	return clip(t, maxMessage)
 }
 
-// redact takes the credential out, however JSON or a URL may write it.
-func (e *Engine) redact(t []byte) []byte {
-	for _, secret := range e.secrets {
-		t = secret.ReplaceAllLiteral(t, []byte("[credential]"))
+// word is a word of an engine's as it is kept.
+func (e *Engine) word(t string) string { return clip(string(e.redact([]byte(t), minSecret)), maxWord) }
+
+// minSecret is the length in bytes from which a credential is taken out of a body before
+// it is read: a shorter one may be a name in it, or a piece of one.
+const minSecret = 8
+
+// secret is a credential in its spellings; size is its length in bytes.
+type secret struct {
+	size    int
+	written *regexp.Regexp
+}
+
+// redact takes out credentials of at least a length, however JSON or a URL may write
+// them.
+func (e *Engine) redact(t []byte, least int) []byte {
+	for _, s := range e.secrets {
+		if s.size >= least {
+			t = s.written.ReplaceAllLiteral(t, []byte("[credential]"))
+		}
 	}
 	return t
 }
 
-// spelt finds a secret in text: each of its characters as it is, or escaped, also more
-// than once.
-func spelt(secret string) *regexp.Regexp {
+// spelt finds a credential in text: each of its characters as it is, or escaped, also
+// more than once.
+func spelt(text string) secret {
 	var p strings.Builder
-	for _, r := range secret {
+	for _, r := range text {
 		p.WriteString(`(?:\\*` + regexp.QuoteMeta(string(r)))
 		if r < utf8.RuneSelf { // a credential has no others in a header
 			fmt.Fprintf(&p, `|\\+u(?i:%04x)|%%(?i:%02x)`, r, r)
 		}
 		p.WriteByte(')')
 	}
-	return regexp.MustCompile(p.String())
+	return secret{size: len(text), written: regexp.MustCompile(p.String())}
 }
 
 // maxWord bounds a word of an engine's that metadata or a log repeats, in bytes.

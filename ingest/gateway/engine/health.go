@@ -95,14 +95,24 @@ func (e *Engine) look(ctx context.Context) {
 	if first && e.Kind() == KindSGLang {
 		e.describe(ctx)
 	}
+	var unlisted error
 	if list {
-		e.list(ctx)
+		unlisted = e.list(ctx)
 	}
-	if e.modelless() {
-		e.down("lists no models: " + e.base + "/v1/models was asked; give the URL as it is before /v1, or name the engine's models in the settings")
+	if ctx.Err() != nil {
 		return
 	}
-	e.up()
+	switch {
+	case !e.modelless():
+		e.up()
+		if unlisted != nil && !late(unlisted) {
+			e.warn("the engine's models cannot be listed", e.clean(unlisted.Error()))
+		}
+	case unlisted != nil:
+		e.down("cannot list its models: " + e.clean(unlisted.Error()))
+	default:
+		e.down("lists no models: " + e.base + "/v1/models was asked; give the URL as it is before /v1, or name the engine's models in the settings")
+	}
 }
 
 // ill judges a look that failed. goesOn: the engine's streams do.
@@ -155,9 +165,10 @@ func (e *Engine) health(ctx context.Context) (int, error) {
 func (e *Engine) up() {
 	e.mu.Lock()
 	turned := !e.healthy
-	e.healthy, e.usable, e.why, e.warned, e.lates = true, true, "", "", 0
+	e.healthy, e.usable, e.why, e.lates = true, true, "", 0
 	if turned {
 		e.since = time.Now()
+		clear(e.warned)
 	}
 	kind, version := e.kind, e.version
 	e.mu.Unlock()
@@ -180,13 +191,13 @@ func (e *Engine) down(why string) {
 	e.warn("engine is down", why)
 }
 
-// warn tells the log what is wrong, once for each sort of trouble until the engine is
+// warn tells the log what is wrong, once for each sort of trouble until the engine comes
 // up. What it is stands before the first colon; what follows may change at each look.
 func (e *Engine) warn(message, why string) {
 	sort, _, _ := strings.Cut(message+why, ":")
 	e.mu.Lock()
-	again := e.warned == sort
-	e.warned = sort
+	again := e.warned[sort]
+	e.warned[sort] = true
 	e.mu.Unlock()
 	if !again {
 		e.pool.log.Warn(message, "engine", e.name, "url", e.base, "why", why)

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -178,4 +179,16 @@ func sampledText(s *engine.Sampled) string {
 	plain := *s
 	plain.Logprobs = nil
 	return fmt.Sprintf("%+v %s", plain, logs)
+}
+
+// whole serves one answer that is not streamed. The ids are 1 to n.
+func whole(t *testing.T, choice, more string, ids ...int32) *result {
+	t.Helper()
+	raw, err := json.Marshal(ids)
+	require.NoError(t, err)
+	p := serve(t, engine.KindVLLM, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"choices":[{"index":0,%s,"token_ids":%s}],"prompt_token_ids":[7]%s}`, choice, raw, more)
+	})
+	return well(t, call(t, one(t, p), ask("hi")))
 }

@@ -3,6 +3,8 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -49,16 +51,18 @@ func (e *Engine) describe(ctx context.Context) {
 	e.mu.Unlock()
 }
 
-// list reads what the engine serves. Where it cannot be read, what was known stays; an
-// engine without such a list has none.
-func (e *Engine) list(ctx context.Context) {
+// list reads what the engine serves. Where it cannot be read, what was known stays, and
+// the error says why; an engine without such a list has none.
+func (e *Engine) list(ctx context.Context) error {
 	data, status, err := e.get(ctx, "/v1/models")
 	if err != nil && !missing(status) {
-		return
+		return err
 	}
 	models := []Model{}
 	s := scan{b: data}
-	s.peek()
+	if err == nil && s.peek() != '{' {
+		return errors.New("the list is no JSON object")
+	}
 	if err == nil && s.open('{') {
 		for key, ok := s.member(); ok; key, ok = s.member() {
 			if string(key) != "data" || !s.open('[') {
@@ -75,19 +79,20 @@ func (e *Engine) list(ctx context.Context) {
 		}
 	}
 	if s.err != nil {
-		return
+		return fmt.Errorf("read the list: %w", s.err)
 	}
 	e.mu.Lock()
 	e.listed, e.asked = models, time.Now()
 	e.mu.Unlock()
+	return nil
 }
 
-// modelless says that nothing names a model of the engine: neither its own list, which
-// was read, nor the settings.
+// modelless says that nothing names a model of the engine: neither a list of its own
+// that was read, nor the settings.
 func (e *Engine) modelless() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.cfg.Models) == 0 && !e.asked.IsZero() && len(e.listed) == 0
+	return len(e.cfg.Models) == 0 && len(e.listed) == 0
 }
 
 func readModel(s *scan) (m Model) {

@@ -30,7 +30,8 @@ func (c *choice) message(s *scan) {
 			s.skip()
 		}
 	}
-	if legacy != nil && len(c.calls) == 0 { // else it says the same once more
+	// Empty it is none, and beside tool_calls it says the same once more.
+	if legacy != nil && (legacy.Name != "" || legacy.Arguments != "") && len(c.calls) == 0 {
 		c.calls = append(c.calls, *legacy)
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/base64"
 	"net/url"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +18,7 @@ type Engine struct {
 	base string
 	// auth is the header's value; secrets are never told.
 	auth    string
-	secrets []*regexp.Regexp
+	secrets []secret
 	open    atomic.Int64
 	slots   chan struct{} // nil: unbounded
 	poke    chan struct{}
@@ -37,7 +36,7 @@ type Engine struct {
 	// healthy is usable too.
 	healthy, usable bool
 	why             string
-	warned          string // what the log says is wrong, until it is up
+	warned          map[string]bool // what the log says is wrong, until it comes up
 	since           time.Time
 	lates           int // looks in a row that ran out of time
 	downs           int64

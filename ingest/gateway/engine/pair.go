@@ -69,17 +69,17 @@ func (out *Sampled) pair(logs []position) {
 	l := &trace.Logprobs{Values: make([]float32, 0, len(logs))}
 	var floored, strange values
 	for i, p := range logs {
-		switch {
+		switch value := float32(p.value); { // as it is kept, and compared with the body again
 		case !p.known:
 			l.AppendUnknown()
-		case p.value != p.value || p.value > trace.Rounding: // no log-probability
+		case value != value || value > trace.Rounding: // no log-probability
 			l.AppendUnknown()
 			strange.add(i, p.value)
-		case p.value <= floor && !math.IsInf(p.value, -1): // that is a value
+		case value <= floor && !math.IsInf(p.value, -1): // that is a value
 			l.AppendUnknown()
 			floored.add(i, p.value)
 		default:
-			l.Append(float32(p.value))
+			l.Append(value)
 		}
 	}
 	out.Logprobs = l

@@ -82,7 +82,7 @@ func (p *Pool) engine(c Config) (*Engine, error) {
 		return nil, fmt.Errorf("kind %q is none of vllm, sglang, openai", c.Kind)
 	}
 	e := &Engine{pool: p, cfg: c, name: c.Name, kind: c.Kind, poke: make(chan struct{}, 1), asking: make(chan struct{}, 1), since: time.Now(),
-		why: "not asked yet", absent: map[string]bool{}, learnt: map[string]*learnt{}}
+		why: "not asked yet", absent: map[string]bool{}, learnt: map[string]*learnt{}, warned: map[string]bool{}}
 	if e.name == "" {
 		e.name = u.Host
 	}

@@ -36,7 +36,7 @@ func (s *Stream) Sampled(i int) *Sampled {
 	}
 	out.pair(logs)
 	s.count(h, out)
-	out.finish(h)
+	out.finish(h, s.engine.word)
 	s.versionsOf(h, out)
 	slices.Sort(out.Flags)
 	return out
@@ -149,14 +149,14 @@ func (s *Stream) count(h *heard, out *Sampled) {
 	}
 }
 
-func (out *Sampled) finish(h *heard) {
+func (out *Sampled) finish(h *heard, word func(string) string) {
 	if h.odd == "" && slices.Contains(trace.FinishReasons, h.finish) {
 		out.Finish = h.finish
 	}
-	out.StopReason = clip(h.stop, maxWord)
+	out.StopReason = word(h.stop)
 	if h.odd != "" {
 		out.flag(flagFinishUnknown)
-		out.keep("finish_reason", clip(h.odd, maxWord))
+		out.keep("finish_reason", word(h.odd))
 	}
 	if h.finish == turn.FinishToolCalls && h.named == nil {
 		out.flag(flagCallsMissing)

@@ -79,6 +79,7 @@ func (s *Stream) take() Piece {
 		s.usage.has = true
 		s.usage.raw = append(s.usage.raw[:0], c.usage.raw...)
 		s.usage.parse()
+		s.usage.usage.Raw = s.engine.redact(s.usage.usage.Raw, minSecret)
 	}
 	if !s.toldCount {
 		piece.PromptTokens = s.promptTokens()

@@ -26,7 +26,7 @@ var sampling = map[string]body.Kind{
 // harmless members change nothing of an answer: they are left out without a word.
 var harmless = []string{
 	"store", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-	"user", "safety_identifier",
+	"user", "safety_identifier", "cache_control",
 }
 
 // capture are members by which a harness could switch off, or repeat, what the gateway

@@ -66,7 +66,7 @@ func part(r *turn.Request, v body.Value) (*turn.Part, error) {
 	case "input_file":
 		return file(f)
 	case "input_audio":
-		return &turn.Part{Raw: v.Raw()}, nil // the same in Chat Completions
+		return &turn.Part{Raw: f.Unhinted(v)}, nil // the same in Chat Completions
 	}
 	r.Rewrite("dropped_part", v.Path(), "a part of type "+kind)
 	return nil, nil
