@@ -16,7 +16,7 @@ import (
 // a key that was minted for them, is on disk, in the log, at the engine, or in any answer.
 func TestSecretsStayOut(t *testing.T) {
 	t.Parallel()
-	const upstream, harness = "sk-upstream-7f3a91c2", "sk-harness-55d0e8b1"
+	const upstream, harness = "sk-upstream-7f3a91c2", "sk-proj-harness-55d0e8b1aB3dE6gH9k"
 	e := enginetest.New(enginetest.Options{Seed: 1, Key: upstream, Default: thinker})
 	l := listenAnywhere(t)
 	srv := &http.Server{Handler: e, ReadHeaderTimeout: patience}

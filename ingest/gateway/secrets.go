@@ -39,9 +39,12 @@ var secretLook = regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}` +
 // too (sk-learn, or Slovak), so one is a key only where a word begins, and with a digit.
 var longKey = regexp.MustCompile(`(?i)(?:^|[\s"'=:,;(])sk[-_]([\w-]{20,})`)
 
-// secretInID finds what is no id: nothing else is looked for in ids, which are anybody's
-// choice. A call that lost one goes to another rollout or thread.
-var secretInID = regexp.MustCompile(`(?i)\bbearer\s+[\w.~+/=-]{6,}|\bick_[\w-]+|\beyJ[\w-]{6,}\.[\w-]+`)
+// secretInID finds what is no id: keys in the whole form that those have who give them
+// out. Less is not looked for in ids, which are anybody's choice: a call that lost one
+// goes to another rollout or thread.
+var secretInID = regexp.MustCompile(`(?i:\bbearer\s+[\w.~+/=-]{6,})|\bick_[\w-]+|\beyJ[\w-]{6,}\.[\w-]+` +
+	`|\bsk-(?:proj|svcacct|admin|ant|or)-[\w-]{20,}|\bsk-[A-Za-z0-9]{32,}|\b[sr]k_(?:live|test)_\w{20,}` +
+	`|\bgh[oprsu]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bhf_[A-Za-z0-9]{30,}|\b(?:gsk_|xai-)[A-Za-z0-9]{40,}|\bAKIA[A-Z0-9]{16}|\bAIza[\w-]{35}`)
 
 // isID finds the names of headers and members that tell whose a call is.
 var isID = regexp.MustCompile(`(?i)^icecore-|(?:^|[-_])(?:session|thread|agent)[-_]id$`)

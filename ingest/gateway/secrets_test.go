@@ -102,12 +102,12 @@ func TestIDsAreNoKeys(t *testing.T) {
 			}
 		}
 		require.Empty(t, codexOf(`{"turn_id":"`+key+`"}`))
-	}
-	for _, secret := range []string{"ick_" + r[:43], "Bearer sk-" + r[:48], "eyJ" + r[:20] + "." + r[:30] + "." + r[:43]} {
-		for _, name := range ids {
-			require.False(t, keptIn(name, secret), "%s: %s", name, secret)
+		for _, secret := range []string{key, "Bearer " + key} {
+			for _, name := range ids {
+				require.False(t, keptIn(name, secret), "%s: %s", name, secret)
+			}
+			require.Empty(t, codexOf(`{"session_id":"`+secret+`"}`))
 		}
-		require.Empty(t, codexOf(`{"session_id":"`+secret+`"}`))
 	}
 }
 
