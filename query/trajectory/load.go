@@ -70,11 +70,12 @@ func loads(ctx context.Context, from Source, p *Plan) <-chan *load {
 	return made
 }
 
-// pass hands a load on; false: it is the last.
+// pass hands a load on; false: it is the last. From then on it is the taker's alone.
 func (l *load) pass(ctx context.Context, to chan<- *load) bool {
+	more := l.err == nil
 	select {
 	case to <- l:
-		return l.err == nil
+		return more
 	case <-ctx.Done():
 		return false
 	}
