@@ -138,6 +138,26 @@ func eachRow(do func(*columnsOf) error) func(arrow.RecordBatch) error {
 	}
 }
 
+// heldRecords are records whose lists are read after their query has ended, until they
+// are released.
+type heldRecords []arrow.RecordBatch
+
+// eachRow is eachRow over records that are held.
+func (h *heldRecords) eachRow(do func(*columnsOf) error) func(arrow.RecordBatch) error {
+	rows := eachRow(do)
+	return func(rec arrow.RecordBatch) error {
+		rec.Retain()
+		*h = append(*h, rec)
+		return rows(rec)
+	}
+}
+
+func (h *heldRecords) release() {
+	for _, rec := range *h {
+		rec.Release()
+	}
+}
+
 // inList writes keys as an SQL list.
 func inList(keys []int64) string {
 	var b strings.Builder

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"icecore/trace"
@@ -119,25 +118,17 @@ type chunk struct {
 // few chunks here costs less than having DuckDB sort rows with lists.
 func (s *Store) loadChunks(ctx context.Context, byKey map[int64]*RolloutCalls, where string) error {
 	var chunks []chunk
-	var held []arrow.RecordBatch
-	defer func() {
-		for _, rec := range held {
-			rec.Release()
+	var held heldRecords
+	defer held.release()
+	err := s.wh().Query(ctx, held.eachRow(func(c *columnsOf) error {
+		key, r, start := c.i64(), byKey[c.i64()], c.i32()
+		t := r.tapes[key]
+		if t == nil {
+			return fmt.Errorf("tape %d is missing", key)
 		}
-	}()
-	err := s.wh().Query(ctx, func(rec arrow.RecordBatch) error {
-		rec.Retain()
-		held = append(held, rec)
-		return eachRow(func(c *columnsOf) error {
-			key, r, start := c.i64(), byKey[c.i64()], c.i32()
-			t := r.tapes[key]
-			if t == nil {
-				return fmt.Errorf("tape %d is missing", key)
-			}
-			chunks = append(chunks, chunk{t, start, c.ids()})
-			return nil
-		})(rec)
-	}, `SELECT tape_key, rollout_key, start, token_ids FROM ice.tape_chunks `+where)
+		chunks = append(chunks, chunk{t, start, c.ids()})
+		return nil
+	}), `SELECT tape_key, rollout_key, start, token_ids FROM ice.tape_chunks `+where)
 	if err != nil {
 		return fmt.Errorf("load tapes: %w", err)
 	}
@@ -247,23 +238,15 @@ func (s *Store) loadLogprobs(ctx context.Context, keys []int64, calls map[int64]
 		from, to int
 	}
 	var pieces []piece
-	var held []arrow.RecordBatch
-	defer func() {
-		for _, rec := range held {
-			rec.Release()
+	var held heldRecords
+	defer held.release()
+	err := s.wh().Query(ctx, held.eachRow(func(c *columnsOf) error {
+		p := piece{trace: c.i64(), start: c.i32()}
+		if p.values, p.from, p.to = c.floats(); calls[p.trace] != nil { // else nobody asked for the trace
+			pieces = append(pieces, p)
 		}
-	}()
-	err := s.wh().Query(ctx, func(rec arrow.RecordBatch) error {
-		rec.Retain()
-		held = append(held, rec)
-		return eachRow(func(c *columnsOf) error {
-			p := piece{trace: c.i64(), start: c.i32()}
-			if p.values, p.from, p.to = c.floats(); calls[p.trace] != nil { // else nobody asked for the trace
-				pieces = append(pieces, p)
-			}
-			return nil
-		})(rec)
-	}, `SELECT trace_key, start, logprobs FROM ice.logprob_chunks WHERE `+
+		return nil
+	}), `SELECT trace_key, start, logprobs FROM ice.logprob_chunks WHERE `+
 		fmt.Sprintf("rollout_key BETWEEN %d AND %d AND rollout_key IN ", slices.Min(keys), slices.Max(keys))+inList(keys))
 	if err != nil {
 		return err

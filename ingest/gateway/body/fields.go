@@ -62,12 +62,19 @@ func (f Fields) All() []Member { return f.members }
 // that an engine does not get them changes nothing that it sees.
 var hints = []string{"cache_control"}
 
+func (m Member) hint() bool { return slices.Contains(hints, m.Name) }
+
+// extra says whether m is beyond the known members, and content.
+func (m Member) extra(known []string) bool {
+	return !m.Value.Absent() && !m.hint() && !slices.Contains(known, m.Name)
+}
+
 // Rest gives the members that are not null, no hints, and not among the names, as they
 // came; nil: none.
 func (f Fields) Rest(known ...string) map[string]json.RawMessage {
 	var rest map[string]json.RawMessage
 	for _, m := range f.members {
-		if m.Value.Absent() || slices.Contains(known, m.Name) || slices.Contains(hints, m.Name) {
+		if !m.extra(known) {
 			continue
 		}
 		if rest == nil {
@@ -80,12 +87,12 @@ func (f Fields) Rest(known ...string) map[string]json.RawMessage {
 
 // Unhinted gives v, whose members f are, as it came but without hints among them.
 func (f Fields) Unhinted(v Value) json.RawMessage {
-	if !slices.ContainsFunc(f.members, func(m Member) bool { return slices.Contains(hints, m.Name) }) {
+	if !slices.ContainsFunc(f.members, Member.hint) {
 		return v.raw
 	}
 	out := []byte{'{'}
 	for _, m := range f.members {
-		if slices.Contains(hints, m.Name) {
+		if m.hint() {
 			continue
 		}
 		if len(out) > 1 {
@@ -100,7 +107,7 @@ func (f Fields) Unhinted(v Value) json.RawMessage {
 // nothing reads them, so the engine does not see them.
 func (f Fields) Drop(r *turn.Request, known ...string) {
 	for _, m := range f.members {
-		if !m.Value.Absent() && !slices.Contains(known, m.Name) && !slices.Contains(hints, m.Name) {
+		if m.extra(known) {
 			r.Dropped(m.Value.Path(), "engines have no place for it")
 		}
 	}
